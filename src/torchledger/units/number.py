@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 _LONGEST_TEXT = 200
 _LARGEST_POWER_OF_TEN = 400
-_LARGEST_BITS = 1023  # what a float can still hold
+_LARGEST_BITS = 900  # 8e270: a float still holds it times the largest prefix
 
 _NUMBER = re.compile(
     r"""
@@ -81,34 +81,40 @@ class Quantity(NamedTuple):
         return UnitError(text, self.name, reason, self.accepts)
 
 
-def split_number(text: str, quantity: Quantity) -> tuple[Ratio, str]:
+def split_number(text: str, quantity: Quantity, whole_text: str | None = None) -> tuple[Ratio, str]:
     """The number at the start of `text` and what follows it, both stripped of spaces.
 
+    Args:
+        text: what to read.
+        quantity: what it should be, for the message.
+        whole_text: what the user wrote, where `text` is only a part of it.
+
     Raises:
-        UnitError: the text is empty, is negative, does not begin with a number, or is beyond what a float holds.
+        UnitError: the text is empty, is negative, does not begin with a number, or is larger than 8e270.
     """
+    given = text if whole_text is None else whole_text
     stripped = text.strip()
     if not stripped:
-        raise quantity.refuse(text, "it is empty")
+        raise quantity.refuse(given, "there is no number in it" if given.strip() else "it is empty")
     if len(stripped) > _LONGEST_TEXT:
-        raise quantity.refuse(stripped[:40] + "...", f"it is {len(stripped)} characters long")
+        raise quantity.refuse(given[:40] + "...", f"it is {len(given)} characters long")
     if stripped[0] in "-−":
-        raise quantity.refuse(text, "it is negative")
+        raise quantity.refuse(given, "it is negative")
     if stripped.lower().removeprefix("+") in {"nan", "inf", "infinity"}:
-        raise quantity.refuse(text, "it is not a finite number")
+        raise quantity.refuse(given, "it is not a finite number")
     match = _NUMBER.match(stripped)
     if match is None or not (match["base"] or match["whole"] or match["fraction"]):
-        raise quantity.refuse(text, "it does not begin with a number")
+        raise quantity.refuse(given, "it does not begin with a number")
     if match["base"]:
         number = _power(int(match["base"]), int(match["power"]))
     else:
         number = _decimal(match["whole"] or "", match["fraction"] or "", match["exponent"] or "0")
     if number is None:
-        raise quantity.refuse(text, "it is beyond the range of a float")
+        raise quantity.refuse(given, "it is too large or too small")
     rest = stripped[match.end() :].strip()
     if rest[:1] in {",", ".", "_"} or rest[:1].isdigit():
         raise quantity.refuse(
-            text, f"the number ends oddly at {rest!r} (a point marks decimals, commas group by three)"
+            given, f"the number ends oddly at {rest!r} (a point marks decimals, commas group by three)"
         )
     return number, rest
 

@@ -185,10 +185,10 @@ def parse_duration(text: str | float) -> float:
         if clock is not None:
             if clock[3] is None and not seen:
                 raise DURATION.refuse(text, "it may be hours:minutes or minutes:seconds; write 4h10m or 04:10:00")
-            seconds, _ = split_number(clock[3] or "0", DURATION)
+            seconds, _ = split_number(clock[3] or "0", DURATION, text)
             total = total.plus(Ratio(int(clock[1]) * 3600 + int(clock[2]) * 60)).plus(seconds)
             break
-        number, rest = split_number(rest, DURATION)
+        number, rest = split_number(rest, DURATION, text)
         unit = rest[: len(rest) - len(rest.lstrip(_LETTERS))]
         if not rest and not seen:
             return number.as_float()
@@ -214,8 +214,8 @@ def parse_money(text: str | float) -> tuple[float, str]:
     if not isinstance(text, str):
         return exact_number(text, MONEY).as_float(), "USD"
     before = re.match(r"\s*([$€£]|[A-Z]{3}(?=[\s0-9.]))\s*", text)
-    number, rest = split_number(text[before.end() :] if before else text, MONEY)
-    after = re.fullmatch(r"([kKMBT]?|thousand|million|billion)\s*([$€£]|[A-Z]{3})?", rest)
+    number, rest = split_number(text[before.end() :] if before else text, MONEY, text)
+    after = re.fullmatch(r"([kKMBTPE]?|thousand|million|billion)\s*([$€£]|[A-Z]{3})?", rest)
     if after is None:
         raise MONEY.refuse(text, f"{rest!r} is neither a currency nor k, M or B")
     if before and after[2]:
