@@ -1,0 +1,1 @@
+"""torchledger: the books of a training run."""

@@ -1,0 +1,85 @@
+"""`Recipe`: how a model is trained: precision, optimizer, recompute, batch, tokens, seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torchledger.units import Count
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSpec:
+    """The optimizer and its schedule.
+
+    Attributes:
+        kind: `adamw` (Loshchilov and Hutter, arXiv:1711.05101) or `sgd` with momentum.
+        implementation: `fused` one kernel, `foreach` lists of tensors, `loop` one parameter at a time: same result
+            up to rounding, different peak memory.
+        learning_rate: at the top of the schedule.
+        beta1, beta2, epsilon, weight_decay: AdamW's. Weight decay acts on matrices, not on biases, norms or embeddings
+            of positions.
+        momentum: SGD's.
+        gradient_clip: largest global gradient norm; 0 does not clip.
+        schedule: `cosine` or `constant` after the warm-up.
+        warmup_steps: steps of linear warm-up.
+        final_fraction: last learning rate over the largest.
+    """
+
+    kind: Literal["adamw", "sgd"] = "adamw"
+    implementation: Literal["fused", "foreach", "loop"] = "fused"
+    learning_rate: float = 3e-4
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    momentum: float = 0.0
+    gradient_clip: float = 1.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_steps: int = 0
+    final_fraction: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a model is trained.
+
+    Attributes:
+        batch_size: sequences B in one optimizer step, all micro-batches together.
+        sequence_length: tokens T in a sequence.
+        precision: `fp32`; or `bf16`: parameters, gradients and optimizer state in FP32, matmuls in BF16 under autocast.
+        optimizer: the optimizer and its schedule.
+        accumulation_steps: micro-batches in a step; each has batch_size / accumulation_steps sequences.
+        recompute: `none` keeps every activation; `full` keeps each layer's input and runs the layer again.
+        attention: `math` writes scores to memory (matmul, softmax, matmul); `fused` is the scaled-dot-product kernel.
+        num_tokens: tokens of the whole run; 0 is open.
+        seed: seeds initialisation, dropout and data order.
+        initialization: `fan_in` has std 1/sqrt(fan_in), cut at 3 of its own standard deviations; `gpt2` has std 0.02
+            and residual projections scaled by 1/sqrt(2·num_layers).
+    """
+
+    batch_size: int = 1
+    sequence_length: Count = 1024
+    precision: Literal["fp32", "bf16"] = "fp32"
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    accumulation_steps: int = 1
+    recompute: Literal["none", "full"] = "none"
+    attention: Literal["math", "fused"] = "fused"
+    num_tokens: Count = 0
+    seed: int = 1337
+    initialization: Literal["fan_in", "gpt2"] = "fan_in"
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Sequences in one micro-batch."""
+        return self.batch_size // self.accumulation_steps
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens in one optimizer step."""
+        return self.batch_size * self.sequence_length
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the whole run, the last one included even where it is not full; 0 if open."""
+        return -(-self.num_tokens // self.tokens_per_step)

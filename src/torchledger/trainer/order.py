@@ -1,0 +1,92 @@
+"""The order of the data: batch n is a pure function of (seed, n), computed anywhere in it at once, with no index kept.
+
+A file of tokens is cut into windows. Sample s (batch n holds samples n·B to n·B + B - 1) is window `permute(s mod W)` of
+epoch `s div W`, where W is the number of windows and the permutation is keyed by (seed, epoch): every window once an
+epoch, in another order each epoch. So the whole state of a loader is one integer, and finding one's place costs nothing.
+"""
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Int64, UInt64
+
+__all__ = ["Permutation", "sample_windows"]
+
+NUM_ROUNDS = 8  # Luby and Rackoff prove 4 for large halves; ours are small, and rounds are cheap
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """A keyed bijection of 0 .. size - 1 that needs no table.
+
+    A Feistel network (Luby and Rackoff 1988) over the smallest power of two that holds `size`, its two halves differing
+    by at most one bit, restricted to `size` by walking on while the result lies outside (Black and Rogaway 2002,
+    "cycle-walking"): less than one extra pass on average, since the power of two is below 2·size.
+    """
+
+    size: int
+    round_keys: tuple[int, ...]
+
+    @classmethod
+    def keyed(cls, size: int, seed: int, epoch: int) -> "Permutation":
+        """The permutation of `size` elements for this seed (any integer) and epoch."""
+        assert size >= 1
+        text = f"torchledger order {seed} {epoch}".encode()
+        digest = hashlib.blake2b(text, digest_size=8 * NUM_ROUNDS).digest()
+        return cls(size, struct.unpack(f"<{NUM_ROUNDS}Q", digest))
+
+    def __call__(self, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Where each of `indices` (0 <= index < size) goes."""
+        values = self._encipher(indices.astype(np.uint64))
+        while (outside := values >= self.size).any():
+            values[outside] = self._encipher(values[outside])
+        return values.astype(np.int64)
+
+    def _encipher(self, values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+        bits = (self.size - 1).bit_length()
+        low_bits = np.uint64(bits - bits // 2)
+        low_mask, high_mask = np.uint64((1 << int(low_bits)) - 1), np.uint64((1 << bits // 2) - 1)
+        high, low = values >> low_bits, values & low_mask
+        for i, key in enumerate(self.round_keys):
+            if i % 2 == 0:
+                low = low ^ (_mix(high, key) & low_mask)
+            else:
+                high = high ^ (_mix(low, key) & high_mask)
+        return (high << low_bits) | low
+
+
+def _mix(values: UInt64[np.ndarray, " n"], key: int) -> UInt64[np.ndarray, " n"]:
+    """MurmurHash3's 64-bit finaliser (Appleby 2011, `fmix64`) of value + key, modulo 2**64; every bit depends on every bit."""
+    h = values + np.uint64(key)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xC4CEB9FE1A85EC53)
+    h ^= h >> np.uint64(33)
+    return h
+
+
+@lru_cache(maxsize=4)  # a loader and its prefetcher around an epoch's end
+def _keyed(size: int, seed: int, epoch: int) -> Permutation:
+    return Permutation.keyed(size, seed, epoch)
+
+
+def sample_windows(seed: int, first_sample: int, num_samples: int, num_windows: int) -> Int64[np.ndarray, " samples"]:
+    """The window that each of samples `first_sample` .. `first_sample + num_samples - 1` reads.
+
+    Pure: the same arguments give the same windows on every machine, and neighbours may straddle an epoch's end.
+    """
+    assert first_sample >= 0
+    assert num_windows >= 1
+    windows = np.empty(num_samples, np.int64)
+    done = 0
+    while done < num_samples:
+        epoch, position = divmod(first_sample + done, num_windows)
+        count = min(num_samples - done, num_windows - position)
+        indices = np.arange(position, position + count, dtype=np.int64)
+        windows[done : done + count] = _keyed(num_windows, seed, epoch)(indices)
+        done += count
+    return windows
