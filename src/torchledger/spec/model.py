@@ -31,7 +31,7 @@ class AttentionSpec:
         num_key_value_heads: key-value heads K; nothing means H.
         head_size: width of one query and key head; nothing means hidden_size / num_heads.
         kind: `standard` projections, or `latent` (MLA, DeepSeek-V2, arXiv:2405.04434 section 2.1).
-        query_bias, key_bias, value_bias, output_bias: biases of the four projections.
+        query_bias, key_bias, value_bias, output_bias: biases of the four projections (MLA has none).
         query_key_norm: none; `head`, one weight of head_size shared by all heads (Qwen3, Gemma 3); or `full`, over the
             whole projection (OLMo 2).
         logit_soft_cap: scores are cap·tanh(score / cap) (Gemma 2).
@@ -135,7 +135,7 @@ class PositionSpec:
 
 @dataclass(frozen=True, slots=True)
 class MoeSpec:
-    """Mixture of experts in place of the MLP.
+    """Mixture of experts in place of the MLP. Experts have the kind, activation and biases of the dense MLP.
 
     Attributes:
         num_experts: routed experts E.
@@ -182,6 +182,7 @@ class ModelSpec:
             (OPT-350M).
         final_logit_soft_cap: logits are cap·tanh(logit / cap) (Gemma 2).
         source: where the figures come from.
+        notes: what the source model has and this description leaves out; an answer counts them as assumptions.
     """
 
     name: str
@@ -202,6 +203,7 @@ class ModelSpec:
     embedding_size: int | None = None
     final_logit_soft_cap: float | None = None
     source: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def head_size(self) -> int:
