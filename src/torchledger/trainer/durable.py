@@ -1,4 +1,4 @@
-"""Put a finished file in its place so that a kill, a crash or a full disk leaves the old one or the new one, never half."""
+"""Put a finished file in its place: a kill, a crash or a full disk leaves the old file or the new one, never half."""
 
 import contextlib
 import os

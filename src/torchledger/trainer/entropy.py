@@ -1,4 +1,4 @@
-"""Unigram entropy: the loss of a model that knows how often each token occurs and nothing else. Training must beat it."""
+"""Unigram entropy: the loss of a model that knows how often each token occurs and nothing else. Training beats it."""
 
 import numpy as np
 from jaxtyping import Int64

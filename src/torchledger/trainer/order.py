@@ -1,8 +1,8 @@
 """The order of the data: batch n is a pure function of (seed, n), computed anywhere in it at once, with no index kept.
 
-A file of tokens is cut into windows. Sample s (batch n holds samples n·B to n·B + B - 1) is window `permute(s mod W)` of
-epoch `s div W`, where W is the number of windows and the permutation is keyed by (seed, epoch): every window once an
-epoch, in another order each epoch. So the whole state of a loader is one integer, and finding one's place costs nothing.
+A file of tokens is cut into windows. Sample s (batch n holds samples n·B to n·B + B - 1) is window `permute(s mod W)`
+of epoch `s div W`, where W is the number of windows and the permutation is keyed by (seed, epoch): every window once an
+epoch, in another order each epoch. So a loader's whole state is one integer, and finding one's place costs nothing.
 """
 
 import hashlib
@@ -13,9 +13,10 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-__all__ = ["Permutation", "sample_windows"]
+__all__ = ["BatchOrder", "Permutation", "sample_windows"]
 
 NUM_ROUNDS = 8  # Luby and Rackoff prove 4 for large halves; ours are small, and rounds are cheap
+BLOCK_SAMPLES = 4096  # the order is computed for this many samples at once, to spread NumPy's cost per call
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Permutation:
 
 
 def _mix(values: UInt64[np.ndarray, " n"], key: int) -> UInt64[np.ndarray, " n"]:
-    """MurmurHash3's 64-bit finaliser (Appleby 2011, `fmix64`) of value + key, modulo 2**64; every bit depends on every bit."""
+    """MurmurHash3's 64-bit finaliser (Appleby 2011, `fmix64`) of value + key, modulo 2**64."""
     h = values + np.uint64(key)
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xFF51AFD7ED558CCD)
@@ -90,3 +91,37 @@ def sample_windows(seed: int, first_sample: int, num_samples: int, num_windows: 
         windows[done : done + count] = _keyed(num_windows, seed, epoch)(indices)
         done += count
     return windows
+
+
+class BatchOrder:
+    """Which windows each batch holds. One thread per object: it remembers the stretch it computed last.
+
+    Args:
+        num_windows: W, windows in the file.
+        batch_size: B, windows per batch over all ranks.
+        seed: chooses the order.
+        rank: which share of each batch: rows rank·B/world_size onward.
+        world_size: into how many equal shares a batch is cut.
+    """
+
+    def __init__(self, num_windows: int, batch_size: int, seed: int, *, rank: int = 0, world_size: int = 1) -> None:
+        assert batch_size % world_size == 0
+        assert 0 <= rank < world_size
+        self.num_windows = num_windows
+        self.batch_size = batch_size
+        self.num_rows = batch_size // world_size
+        self._seed = seed
+        self._first_row = rank * self.num_rows
+        self._batches_per_block = max(1, min(BLOCK_SAMPLES, num_windows) // batch_size)
+        self._block = -1
+        self._samples = np.empty(0, np.int64)
+
+    def windows(self, n: int) -> Int64[np.ndarray, " rows"]:
+        """The windows of this rank's rows of batch n (n >= 0)."""
+        block, row = divmod(n, self._batches_per_block)
+        if block != self._block:
+            size = self._batches_per_block * self.batch_size
+            self._samples = sample_windows(self._seed, block * size, size, self.num_windows)
+            self._block = block
+        first = row * self.batch_size + self._first_row
+        return self._samples[first : first + self.num_rows]

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from torchledger.trainer.tokenheader import HEADER_BYTES, OFFSET_BYTES, TokenFileError, TokenFileHeader
+from torchledger.trainer.tokenheader import HEADER_BYTES, TokenFileError, TokenFileHeader
 
 __all__ = ["TokenFile", "TokenFileError", "TokenFileHeader"]
 
@@ -97,7 +97,9 @@ class TokenFile:
             TokenFileError: if they are not all in the file.
         """
         if start < 0 or count < 0 or start + count > self.num_tokens:
-            raise TokenFileError(f"{self.path} has {self.num_tokens:,} tokens; asked for {start:,} to {start + count:,}")
+            raise TokenFileError(
+                f"{self.path} has {self.num_tokens:,} tokens; asked for {start:,} to {start + count:,}"
+            )
         with self.path.open("rb") as stream:
             stream.seek(self.payload_start + start * self.header.itemsize)
             return self._read(stream.read, count, self.dtype)
@@ -142,7 +144,9 @@ class TokenFile:
                 f"beyond its vocabulary of {self.vocab_size:,}"
             )
 
-    def _read(self, read: Callable[[int], bytes], count: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Int[np.ndarray, " count"]:
+    def _read(
+        self, read: Callable[[int], bytes], count: int, dtype: np.dtype[np.unsignedinteger[Any]]
+    ) -> Int[np.ndarray, " count"]:
         raw = read(count * dtype.itemsize)
         if len(raw) != count * dtype.itemsize:
             missing = count * dtype.itemsize - len(raw)

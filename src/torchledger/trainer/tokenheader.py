@@ -107,7 +107,9 @@ class TokenFileHeader:
             raise TokenFileError(f"{path} is not a torchledger token file: it looks like {_describe(head)}")
         if len(head) < HEADER_BYTES:
             missing = HEADER_BYTES - len(head)
-            raise TokenFileError(f"{path} is truncated within its header: {missing:,} of {HEADER_BYTES:,} bytes missing")
+            raise TokenFileError(
+                f"{path} is truncated within its header: {missing:,} of {HEADER_BYTES:,} bytes missing"
+            )
         _, version, length, crc = _PREFIX.unpack_from(head)
         if version != VERSION:
             raise TokenFileError(f"{path} has token file version {version}; this torchledger reads version {VERSION}")
@@ -121,10 +123,11 @@ class TokenFileHeader:
         try:
             row = json.loads(text)
             header = cls(**{field.name: row[field.name] for field in fields(cls)})
-            if dtype_for(header.vocab_size) != header.dtype or min(header.num_tokens, header.num_documents) < 0:
-                raise ValueError(f"{header.num_tokens} {header.dtype} tokens of a vocabulary of {header.vocab_size}")
+            sound = dtype_for(header.vocab_size) == header.dtype and min(header.num_tokens, header.num_documents) >= 0
         except (ValueError, KeyError, TypeError) as error:
             raise TokenFileError(f"{path} has a header that makes no sense ({error!r}); prepare it again") from error
+        if not sound:
+            raise TokenFileError(f"{path} has a header that makes no sense ({text.decode()}); prepare it again")
         return header
 
 

@@ -68,7 +68,7 @@ class TokenFileWriter:
         """Append token ids to the document at hand.
 
         Raises:
-            TokenFileError: an id outside the vocabulary (with its position), ids that are not whole numbers, a full disk.
+            TokenFileError: an id outside the vocabulary (with its position), ids that are not integers, a full disk.
         """
         values = np.asarray(ids) if len(ids) else np.empty(0, np.int64)
         if values.ndim != 1 or values.dtype.kind not in "iu":
