@@ -208,4 +208,4 @@ def _difference_line(account: Account, op: str, work: Work) -> Line:
     return Line(module, op, work, kind, phase, gradient_of, number_format, origin="difference")  # type: ignore[arg-type]
 
 
-assert len(WORK_FIELDS) == 8, "rows.py, the CSV header and the docs name eight fields"  # noqa: S101
+assert len(WORK_FIELDS) == 8, "rows.py, the CSV header and the docs name eight fields"

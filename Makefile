@@ -1,0 +1,56 @@
+# Two commands do everything from nothing: `make run` (the main job) and `make test` (all checks).
+# The environment in .venv/ is built on first use and again whenever pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.torchledger-stamp
+EXTRAS := torch,tokenize,symbolic,web,dev
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format types imports check-tests proof bench docs clean
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "torchledger needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+run: $(STAMP)  ## the main job: predict, train, measure and reconcile a small language model
+	$(BIN)/torchledger prepare stdlib --out data/stdlib
+	$(BIN)/torchledger train
+
+test: lint types imports check-tests  ## format, lint, types, import contracts, tests
+
+lint: $(STAMP)  ## format and lint, nothing rewritten
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(STAMP)  ## rewrite the files as the formatter wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: $(STAMP)  ## strict type check
+	$(BIN)/mypy
+
+imports: $(STAMP)  ## the two import contracts
+	$(BIN)/lint-imports
+
+check-tests: $(STAMP)  ## the tests alone
+	$(BIN)/pytest src tests
+
+proof: $(STAMP)  ## the slow proofs
+	$(BIN)/pytest tests -m proof
+
+bench: $(STAMP)  ## side-by-side benchmarks, ratios printed
+	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+docs: $(STAMP)  ## regenerate docs/cli.md from the commands' own help
+	$(BIN)/python docs/generate_cli.py
+
+clean:  ## remove the environment and every cache (never runs/ or data/)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
