@@ -1,0 +1,69 @@
+"""The embedding lookup and its gradient."""
+
+from __future__ import annotations
+
+from torchledger.ledger import Amount, Work
+from torchledger.ops.piece import Piece
+from torchledger.ops.registry import rule
+
+
+@rule
+def embedding(
+    tokens: Amount, vocabulary: Amount, hidden: Amount, *, element_bytes: Amount = 4, index_bytes: Amount = 8
+) -> tuple[Piece, ...]:
+    """`tokens` rows copied out of [vocabulary, hidden]: no FLOPs.
+
+    A convention that counts the lookup as the one-hot product it replaces reads 2·tokens·vocabulary·hidden off the
+    shape.
+
+    >>> embedding(2, 100, 4)[0].work  # 2·(4·4 + 8) read, 2·4·4 written
+    Work(bytes_read=48, bytes_written=32)
+    """
+    rows = element_bytes * tokens * hidden
+    work = Work(bytes_read=rows + index_bytes * tokens, bytes_written=rows)
+    return (Piece("embedding", "embedding", work, _shape(tokens, vocabulary, hidden)),)
+
+
+@rule
+def embedding_backward(
+    tokens: Amount, vocabulary: Amount, hidden: Amount, *, element_bytes: Amount = 4, index_bytes: Amount = 8
+) -> tuple[Piece, ...]:
+    """A table of zeros, to whose rows the gradients of the tokens are added: one add an element of dy.
+
+    >>> embedding_backward(2, 100, 4)[0].work.flops_full  # 2·4
+    8
+    """
+    work = Work.of_flops(
+        tokens * hidden,
+        bytes_read=element_bytes * tokens * hidden + index_bytes * tokens,
+        bytes_written=element_bytes * vocabulary * hidden,
+    )
+    return (Piece("embedding_backward", "embedding", work, _shape(tokens, vocabulary, hidden), "weight"),)
+
+
+@rule
+def gather(rows: Amount, size: Amount, *, element_bytes: Amount = 4, index_bytes: Amount = 8) -> tuple[Piece, ...]:
+    """`rows` rows of `size` elements picked by index (tokens to their experts).
+
+    >>> gather(2, 4)[0].work
+    Work(bytes_read=48, bytes_written=32)
+    """
+    moved = element_bytes * rows * size
+    work = Work(bytes_read=moved + index_bytes * rows, bytes_written=moved)
+    return (Piece("gather", "gather", work, (("rows", rows), ("size", size))),)
+
+
+@rule
+def scatter_add(rows: Amount, size: Amount, *, element_bytes: Amount = 4, index_bytes: Amount = 8) -> tuple[Piece, ...]:
+    """`rows` rows of `size` elements added at an index: one add an element.
+
+    >>> scatter_add(2, 4)[0].work.flops_full
+    8
+    """
+    moved = element_bytes * rows * size
+    work = Work.of_flops(rows * size, bytes_read=2 * moved + index_bytes * rows, bytes_written=moved)
+    return (Piece("scatter_add", "gather", work, (("rows", rows), ("size", size))),)
+
+
+def _shape(tokens: Amount, vocabulary: Amount, hidden: Amount) -> tuple[tuple[str, Amount], ...]:
+    return (("tokens", tokens), ("vocabulary", vocabulary), ("hidden", hidden))
