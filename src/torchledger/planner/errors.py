@@ -1,0 +1,21 @@
+"""What can be wrong with a question to the planner.
+
+ValueError
+└── PlanError           a quantity that cannot be
+    ├── Underdetermined too many quantities are open
+    └── Contradiction   the given quantities disagree
+"""
+
+from __future__ import annotations
+
+
+class PlanError(ValueError):
+    """A question that cannot be answered: the message says which quantity, why, and what would help."""
+
+
+class Underdetermined(PlanError):
+    """Too many quantities are open; the message names them."""
+
+
+class Contradiction(PlanError):
+    """All quantities are given and they disagree; the message shows both sides."""

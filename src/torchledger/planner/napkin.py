@@ -1,0 +1,241 @@
+"""The napkin: days = 6·N·D / (chips · peak · MFU), with any one quantity left open, and money where there is a price.
+
+6·N·D is the training FLOPs of N parameters on D tokens: 2 a parameter and token forward, 4 backward (Kaplan et al.,
+arXiv:2001.08361, section 2.1; attention's own FLOPs left out). MFU is the share of the dense peak that becomes model
+FLOPs (Chowdhery et al., arXiv:2204.02311, appendix B).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from torchledger.planner.errors import Contradiction, PlanError, Underdetermined
+from torchledger.planner.relation import Product, Term, propagate
+from torchledger.units import (
+    format_count,
+    format_flops,
+    format_flops_per_s,
+    format_money,
+    format_number,
+    group_digits,
+)
+
+#: What a user may leave open, in the order in which an answer names them.
+QUANTITIES: tuple[str, ...] = ("params", "tokens", "days", "num_chips", "mfu")
+
+_PRODUCTS: tuple[Product, ...] = (
+    Product("total_flops", ("params", "tokens"), 6, "6"),
+    Product("cluster_flops_per_s", ("num_chips", "peak_flops_per_s", "mfu")),
+    Product("total_flops", ("cluster_flops_per_s", "days"), 86400, "86,400 s"),
+    Product("chip_hours", ("num_chips", "days"), 24, "24 h"),
+    Product("money", ("chip_hours", "price_per_chip_hour")),
+    # a budget alone gives chip-hours, and those give FLOPs, however the hours are spread over chips
+    Product("total_flops", ("chip_hours", "peak_flops_per_s", "mfu"), 3600, "3,600 s"),
+)
+
+
+def _ceil(x: float) -> float:
+    return math.ceil(round(x, 6))
+
+
+_TERMS: Mapping[str, Term] = MappingProxyType(
+    {
+        term.name: term
+        for term in (
+            Term("params", "parameters", format_count, math.floor),
+            Term("tokens", "tokens", lambda x: f"{format_count(x)} tokens", math.floor),
+            Term("days", "time", lambda x: f"{format_number(x)} days"),
+            Term("num_chips", "chips", lambda x: f"{group_digits(round(x))} chips", _ceil),
+            Term("mfu", "MFU", format_number),
+            Term("peak_flops_per_s", "peak", format_flops_per_s),
+            Term("total_flops", "FLOPs", format_flops),
+            Term("cluster_flops_per_s", "speed", format_flops_per_s),
+            Term("chip_hours", "chip-hours", lambda x: f"{format_count(x)} chip-h"),
+            Term("money", "money", format_money),
+            Term("price_per_chip_hour", "price", lambda x: f"{format_money(x)}/chip-h"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Napkin:
+    """An answer of the napkin. Amounts in SI base units but for `days` and `chip_hours`; money in `currency`.
+
+    Attributes:
+        params: parameters N.
+        tokens: tokens D.
+        days: wall-clock days; `None` where only the product chips · days is known (a budget).
+        num_chips: chips; `None` likewise.
+        mfu: model FLOPs utilisation, a share of the dense peak.
+        peak_flops_per_s: dense peak of one chip in the format that the matmuls run in.
+        total_flops: 6·N·D.
+        chip_hours: chips · hours.
+        money: chip-hours times price; `None` without a price.
+        price_per_chip_hour: the price; `None` without one.
+        currency: of both.
+        solved: names of the quantities that were open.
+        arithmetic: the steps, one line each.
+        assumptions: what was assumed on the way.
+    """
+
+    params: int
+    tokens: int
+    days: float | None
+    num_chips: int | None
+    mfu: float
+    peak_flops_per_s: float
+    total_flops: float
+    chip_hours: float
+    money: float | None
+    price_per_chip_hour: float | None
+    currency: str
+    solved: tuple[str, ...]
+    arithmetic: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it asks no more of the chips than their peak."""
+        return self.mfu <= 1
+
+
+def solve(
+    *,
+    peak_flops_per_s: float,
+    params: float | None = None,
+    tokens: float | None = None,
+    days: float | None = None,
+    num_chips: float | None = None,
+    mfu: float | None = None,
+    money: float | None = None,
+    price_per_chip_hour: float | None = None,
+    currency: str = "USD",
+    assumptions: tuple[str, ...] = (),
+) -> Napkin:
+    r"""Solve the napkin for whatever is `None`.
+
+    Args:
+        peak_flops_per_s: dense peak of one chip, FLOP/s.
+        params: parameters N.
+        tokens: training tokens D.
+        days: wall-clock days.
+        num_chips: chips, solved upwards to a whole number.
+        mfu: share of the peak, 0 to 1.
+        money: the whole bill; needs a price, and may stand in place of another quantity.
+        price_per_chip_hour: price of a chip for an hour.
+        currency: of money and price.
+        assumptions: what the caller assumed, carried into the answer.
+
+    Raises:
+        PlanError: a quantity that is zero, negative, or an MFU that is no share.
+        Underdetermined: more open quantities than equations; the message names them.
+        Contradiction: everything is given and the two sides differ by more than 1 %.
+
+    >>> napkin = solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, peak_flops_per_s=989.4e12)
+    >>> round(napkin.days)
+    144
+    >>> print(*napkin.arithmetic, sep="\n")
+    FLOPs = 6 · 70B · 15T tokens = 6.30e24 FLOP
+    speed = 1,024 chips · 989.4 TFLOP/s · 0.5 = 506.6 PFLOP/s
+    time = 6.30e24 FLOP / (86,400 s · 506.6 PFLOP/s) = 144 days
+    chip-hours = 24 h · 1,024 chips · 144 days = 3.54M chip-h
+    """
+    given = {
+        "params": params,
+        "tokens": tokens,
+        "days": days,
+        "num_chips": num_chips,
+        "mfu": mfu,
+        "peak_flops_per_s": peak_flops_per_s,
+        "money": money,
+        "price_per_chip_hour": price_per_chip_hour,
+    }
+    known = {name: value for name, value in given.items() if value is not None}
+    _check(known)
+    terms = _in_currency(currency)
+    arithmetic = propagate(_PRODUCTS, known, terms)
+    _demand(known, given)
+    _agree(known, given)
+    return Napkin(
+        params=round(known["params"]),
+        tokens=round(known["tokens"]),
+        days=known.get("days"),
+        num_chips=round(known["num_chips"]) if "num_chips" in known else None,
+        mfu=known["mfu"],
+        peak_flops_per_s=known["peak_flops_per_s"],
+        total_flops=known["total_flops"],
+        chip_hours=known["chip_hours"],
+        money=known.get("money"),
+        price_per_chip_hour=known.get("price_per_chip_hour"),
+        currency=currency,
+        solved=tuple(name for name in (*QUANTITIES, "money") if given[name] is None and name in known),
+        arithmetic=arithmetic,
+        assumptions=(
+            "FLOPs are 6 a parameter and token: 2 forward, 4 backward; attention's own FLOPs are left out",
+            *assumptions,
+        ),
+    )
+
+
+def _check(known: Mapping[str, float]) -> None:
+    for name, value in known.items():
+        if not (math.isfinite(value) and value > 0):
+            raise PlanError(f"{name} is {value}; it must be a finite number above zero")
+    if known.get("mfu", 0) > 1:
+        raise PlanError(
+            f"mfu is {format_number(known['mfu'])}, but it is a share of the peak between 0 and 1:"
+            f" write 0.5 or 50% for half"
+        )
+    if "money" in known and "price_per_chip_hour" not in known:
+        raise Underdetermined("money is given without a price per chip and hour: give the price (--price '$2.80')")
+
+
+def _demand(known: Mapping[str, float], given: Mapping[str, float | None]) -> None:
+    """Raise where the essential quantities are still open. A budget may leave the split into chips and days open."""
+    budget = "chip_hours" in known and given["money"] is not None
+    needed = [name for name in QUANTITIES if not (budget and name in {"num_chips", "days"})]
+    missing = [name for name in needed if name not in known]
+    if not missing:
+        return
+    open_names = [name for name in QUANTITIES if given[name] is None]
+    raise Underdetermined(
+        f"{len(open_names)} quantities are open ({', '.join(open_names)}) and one equation ties params, tokens, days,"
+        f" num_chips and mfu: give all but one of them"
+        + (" (a budget counts as one)" if given["price_per_chip_hour"] is not None else "")
+    )
+
+
+def _agree(known: Mapping[str, float], given: Mapping[str, float | None]) -> None:
+    """Raise where given quantities contradict each other. Solved chips are rounded up, so they are taken out."""
+    for product in _PRODUCTS:
+        if any(name not in known for name in product.names):
+            continue
+        if "num_chips" in product.names and given["num_chips"] is None:
+            continue
+        left = known[product.result]
+        right = product.solve(product.result, known)
+        if abs(left - right) > 0.01 * max(left, right):
+            name = next(
+                (
+                    n
+                    for n in ("days", "num_chips", "mfu", "tokens", "params")
+                    if given[n] is not None and n in product.names
+                ),
+                product.result,
+            )
+            term = _TERMS[name]
+            raise Contradiction(
+                f"every quantity is given and they disagree: {term.text} is given as {term.show(known[name])},"
+                f" but the others make it {term.show(product.solve(name, known))}; leave one open (--solve {name})"
+            )
+
+
+def _in_currency(currency: str) -> dict[str, Term]:
+    terms = dict(_TERMS)
+    terms["money"] = Term("money", "money", lambda x: format_money(x, currency))
+    terms["price_per_chip_hour"] = Term("price_per_chip_hour", "price", lambda x: f"{format_money(x, currency)}/chip-h")
+    return terms

@@ -1,0 +1,125 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchledger.planner import Contradiction, PlanError, Underdetermined, solve
+
+H100_DENSE = 989.4e12  # FLOP/s, dense BF16
+H100_LECTURE = 1979e12 / 2  # the data sheet's figure with 2:4 sparsity, halved
+
+positive = st.floats(min_value=1e-2, max_value=1e6)
+
+
+@pytest.mark.parametrize("peak", [H100_DENSE, H100_LECTURE])
+def test_llama_on_1024_h100_takes_144_days(peak):
+    """70B parameters, 15T tokens, 1,024 H100 at half their peak: 144 days, by either figure for the peak."""
+    napkin = solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, peak_flops_per_s=peak)
+    assert napkin.days == pytest.approx(6 * 70e9 * 15e12 / (1024 * peak * 0.5) / 86400)
+    assert round(napkin.days) == 144
+    assert napkin.solved == ("days",)
+
+
+@given(params=positive, tokens=positive, days=positive, mfu=st.floats(min_value=0.01, max_value=1))
+def test_every_quantity_is_recovered_from_the_others(params, tokens, days, mfu):
+    """Leaving any one quantity of an answer open gives it back."""
+    params, tokens = params * 1e6, tokens * 1e9
+    flops = 6 * params * tokens
+    num_chips = max(1, round(flops / (days * 86400 * mfu * 1e12)))
+    peak = flops / (num_chips * days * 86400 * mfu)
+    whole = {"params": params, "tokens": tokens, "days": days, "num_chips": num_chips, "mfu": mfu}
+    for name, value in whole.items():
+        rest = {other: amount for other, amount in whole.items() if other != name}
+        napkin = solve(**rest, peak_flops_per_s=peak)
+        found = getattr(napkin, name)
+        rounding = 1 if name in {"params", "tokens", "num_chips"} else 0
+        assert found == pytest.approx(value, rel=1e-6, abs=rounding)
+        assert name in napkin.solved
+
+
+def test_chips_are_bought_whole():
+    """A solved number of chips is rounded up, because the deadline must hold."""
+    napkin = solve(params=70e9, tokens=15e12, days=30, mfu=0.4, peak_flops_per_s=H100_DENSE)
+    assert napkin.num_chips == math.ceil(6 * 70e9 * 15e12 / (30 * 86400 * H100_DENSE * 0.4))
+
+
+def test_a_price_gives_the_bill():
+    """Money is chips · hours · price."""
+    napkin = solve(params=8e9, tokens=1e12, days=10, num_chips=1000, peak_flops_per_s=1e15, price_per_chip_hour=2.5)
+    assert napkin.money == pytest.approx(1000 * 10 * 24 * 2.5)
+    assert napkin.mfu == pytest.approx(6 * 8e9 * 1e12 / (1000 * 10 * 86400 * 1e15))
+
+
+def test_a_budget_gives_the_largest_model():
+    """A budget buys chip-hours; how they are spread over chips and days is left open."""
+    napkin = solve(money=1e6, price_per_chip_hour=2.0, tokens=1e12, mfu=0.5, peak_flops_per_s=1e15)
+    assert napkin.params == 1e6 / 2.0 * 3600 * 1e15 * 0.5 / (6 * 1e12)
+    assert napkin.days is None
+    assert napkin.num_chips is None
+
+
+def test_the_arithmetic_names_every_given_quantity():
+    """An answer shows its arithmetic: the given numbers stand in the lines."""
+    napkin = solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, peak_flops_per_s=H100_DENSE)
+    text = "\n".join(napkin.arithmetic)
+    for shown in ("6 · 70B · 15T", "1,024 chips", "989.4 TFLOP/s", "0.5", "144 days"):
+        assert shown in text
+
+
+def test_money_is_shown_in_its_currency():
+    """The arithmetic speaks of the currency that was given."""
+    napkin = solve(
+        params=1e9, tokens=1e12, days=1, num_chips=64, peak_flops_per_s=1e15, price_per_chip_hour=2.0, currency="EUR"
+    )
+    assert "EUR" in napkin.arithmetic[-1]
+
+
+def test_open_quantities_are_named():
+    """Two open quantities and one equation: the message names both."""
+    with pytest.raises(Underdetermined, match=r"2 quantities are open \(days, mfu\)"):
+        solve(params=70e9, tokens=15e12, num_chips=1024, peak_flops_per_s=H100_DENSE)
+
+
+def test_a_contradiction_shows_both_sides():
+    """Everything given and not true: the message says what was given and what follows from the rest."""
+    with pytest.raises(Contradiction, match=r"100 days.*144 days.*--solve days"):
+        solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, days=100, peak_flops_per_s=H100_DENSE)
+
+
+def test_everything_given_and_true_is_an_answer():
+    """Quantities that agree within 1 % are no contradiction."""
+    napkin = solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, days=144, peak_flops_per_s=H100_DENSE)
+    assert napkin.solved == ()
+
+
+def test_a_bill_that_contradicts_the_hours_is_found():
+    """A budget that is not chips · hours · price is a contradiction too."""
+    with pytest.raises(Contradiction, match="money"):
+        solve(params=70e9, tokens=15e12, days=100, mfu=0.5, money=1e6, price_per_chip_hour=2.8, peak_flops_per_s=1e15)
+
+
+def test_a_budget_needs_a_price():
+    """Money without a price says nothing, and the message asks for the price."""
+    with pytest.raises(Underdetermined, match="price"):
+        solve(params=70e9, tokens=15e12, mfu=0.5, money=1e6, peak_flops_per_s=1e15)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan])
+def test_impossible_amounts_are_refused(value):
+    """Zero, negative, infinite and not-a-number amounts are named."""
+    with pytest.raises(PlanError, match="tokens"):
+        solve(params=70e9, tokens=value, num_chips=8, mfu=0.5, peak_flops_per_s=1e15)
+
+
+def test_mfu_is_a_share():
+    """50 for 50 % is refused with the way to write it."""
+    with pytest.raises(PlanError, match=r"0\.5 or 50%"):
+        solve(params=70e9, tokens=15e12, num_chips=8, mfu=50, peak_flops_per_s=1e15)
+
+
+def test_more_than_the_peak_is_impossible():
+    """A deadline that asks for more than the peak is answered, and marked as impossible."""
+    napkin = solve(params=70e9, tokens=15e12, num_chips=8, days=10, peak_flops_per_s=1e15)
+    assert napkin.mfu > 1
+    assert not napkin.is_possible
