@@ -1,0 +1,104 @@
+"""Text, streamed: the sources in megabyte pieces cut between lines, each with its split and document's end."""
+
+import codecs
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchledger.trainer.sources import BLOCK_BYTES, SourceError, SourceFile, Sources
+from torchledger.trainer.split import Split
+from torchledger.trainer.tokenizer import END_OF_TEXT
+
+__all__ = ["Piece", "pieces"]
+
+LONGEST_LINE = 4 * BLOCK_BYTES  # a longer one is cut anywhere
+LINE_SEARCH_BYTES = 1 << 16  # how far a slice's cut moves on to find a line's start
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of text. `num_bytes` counts it in UTF-8, and the spelled-out end-of-text mark behind it."""
+
+    text: str
+    num_bytes: int
+    validation: bool
+    ends_document: bool
+
+
+def pieces(sources: Sources, split: Split) -> Iterator[Piece]:
+    """All text of the sources in order, in bounded memory. Longer files are cut after a line's end, always alike.
+
+    Each file is a document; in a file split by documents or with end-of-text marks, each stretch between marks is, and
+    the marks themselves are left out.
+
+    Raises:
+        SourceError: a file has gone or changed since it was hashed.
+    """
+    for file in sources.files:
+        path = sources.root / file.name
+        if split.by == "file":
+            validation = file.name in split.validation_files
+            for text in _texts(path, file):
+                yield Piece(text, len(text.encode()), validation, ends_document=False)
+            yield Piece("", 0, validation, ends_document=True)
+        else:
+            yield from _single(path, file, split)
+
+
+def _single(path: Path, file: SourceFile, split: Split) -> Iterator[Piece]:
+    """The pieces of an only file, split by document or by a cut."""
+    document, position = 0, 0
+    for text in _texts(path, file):
+        parts = text.split(END_OF_TEXT)
+        for i, part in enumerate(parts):
+            ends = i + 1 < len(parts)
+            if split.by == "document":
+                num_bytes = len(part.encode()) + ends * len(END_OF_TEXT)
+                yield Piece(part, num_bytes, split.validates_document(document), ends)
+                position += num_bytes
+            else:
+                for piece in _cut(part, position, file.num_bytes, split.first_validation_byte, ends=ends):
+                    yield piece
+                    position += piece.num_bytes
+            document += ends
+    last = split.validates_document(document) if split.by == "document" else True
+    yield Piece("", 0, last, ends_document=True)
+
+
+def _cut(text: str, position: int, file_bytes: int, cut: int, *, ends: bool) -> Iterator[Piece]:
+    """A text that begins at byte `position`, in two where the first byte for validation lies in it."""
+    data, extra = text.encode(), ends * len(END_OF_TEXT)
+    local = cut - position
+    if local <= 0 or local >= len(data):
+        yield Piece(text, len(data) + extra, local <= 0, ends)
+        return
+    newline = data.find(b"\n", local - 1, local + LINE_SEARCH_BYTES)
+    at = newline + 1 if newline >= 0 and position + newline + 1 < file_bytes else local
+    while at < len(data) and data[at] & 0xC0 == 0x80:  # within a character
+        at += 1
+    yield Piece(data[:at].decode(), at, validation=False, ends_document=True)
+    yield Piece(data[at:].decode(), len(data) - at + extra, validation=True, ends_document=ends)
+
+
+def _texts(path: Path, file: SourceFile) -> Iterator[str]:
+    """The file's text in blocks that end with a line; proves at the end that it is what was hashed."""
+    digest, decoder, held = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")(), ""
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(BLOCK_BYTES):
+                digest.update(block)
+                held += decoder.decode(block)
+                end = held.rfind("\n") + 1
+                if end == 0 and len(held) > LONGEST_LINE:
+                    end = len(held) - len(END_OF_TEXT)  # what is kept back may be the beginning of a mark
+                if end:
+                    yield held[:end]
+                    held = held[end:]
+        held += decoder.decode(b"", final=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"cannot read {path} any more: {error}") from error
+    if digest.hexdigest() != file.sha256:
+        raise SourceError(f"{path} has changed while it was being prepared; start again")
+    if held:
+        yield held
