@@ -42,7 +42,7 @@ def line_numbers(text: str) -> dict[Place, int]:
             found[prefix] = line
             at += brackets
         else:
-            found[_resolve(prefix + key, elements, new_element=False)] = line
+            found[prefix + key] = line
             at = _after_value(text, at)
         at = _skip(_SPACE, text, at)
     return found

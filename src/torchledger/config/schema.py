@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from torchledger.config.structure import NONE, default_of, field_types, settable_fields
 from torchledger.config.wording import amount_of, bare, choices, members
-from torchledger.config.write import to_dict
+from torchledger.config.write import plain
 
 _SCALARS: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -75,16 +75,10 @@ def _dataclass(cls: type, definitions: dict[str, dict[str, Any]]) -> dict[str, A
             entry["description"] = described[field.name]
         default = default_of(field)
         if default is not MISSING and default is not None:
-            entry["default"] = _plain_default(default)
+            entry["default"] = plain(default)
         properties[field.name] = entry
     definitions[cls.__name__] = {"type": "object", "additionalProperties": False, "properties": properties}
     return definitions[cls.__name__]
-
-
-def _plain_default(value: Any) -> Any:
-    if is_dataclass(value):
-        return to_dict(value)
-    return [_plain_default(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _type(kind: Any, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:

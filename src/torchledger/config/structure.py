@@ -141,11 +141,12 @@ def default_of(field: Field[Any]) -> Any:
 
 def _unknown_key(key: str, place: Place, known: Mapping[str, Any], reading: Reading) -> str | None:
     """Note an unknown key; the field that it was probably meant for."""
+    if key in reading.elsewhere:
+        reading.fail((*place, key), f"unknown key; it belongs to {' or '.join(reading.elsewhere[key][:3])}")
+        return None
     close = closest(key, known)
     if close is not None:
         reading.fail((*place, key), f"unknown key; did you mean {dotted((*place, close))}?")
-    elif key in reading.elsewhere:
-        reading.fail((*place, key), f"unknown key; it belongs to {' or '.join(reading.elsewhere[key])}")
     else:
         reading.fail((*place, key), f"unknown key; {dotted(place) or 'the file'} has {', '.join(known)}")
     return close
@@ -236,11 +237,13 @@ def _int(value: Any, place: Place, reading: Reading) -> Any:
 
 
 def _float(value: Any, place: Place, reading: Reading) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            return float(value)
+            number = float(value)
         except OverflowError:
             return reading.fail(place, "is too large for a number; write a smaller one")
+        if not math.isnan(number):
+            return number
     hint = ""
     if isinstance(value, str):
         try:

@@ -35,23 +35,24 @@ def _table(value: Any, base: Any) -> dict[str, Any]:
             continue
         if given is None and not switches_off(field_types(cls)[field.name]):
             raise TypeError(f"{cls.__name__}.{field.name} is None, which TOML cannot say of a field of text")
-        table[field.name] = _plain(given, default)
+        table[field.name] = plain(given, default)
     return table
 
 
-def _plain(value: Any, default: Any = None) -> Any:
+def plain(value: Any, default: Any = None) -> Any:
+    """A field's value as TOML has it; a dataclass is written over `default`, what its field has without a table."""
     if value is None:
         return NONE
     if isinstance(value, enum.Enum):
-        return _plain(value.value)
+        return plain(value.value)
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if is_dataclass(value):
         return _table(value, default)
     raise TypeError(f"a configuration cannot hold {value!r}")
