@@ -1,0 +1,142 @@
+"""How a layer mixes tokens: projections, and the core that makes of queries, keys and values one value per token."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchledger.spec import ModelSpec
+from torchledger.trainer.linear import Linear
+from torchledger.trainer.norm import Norm
+from torchledger.trainer.position import rotate
+
+__all__ = ["Attention", "Context", "Core"]
+
+
+class Context(NamedTuple):
+    """What all layers of one kind share in a forward pass.
+
+    Attributes:
+        mask: added to the scores, [heads or 1, length, length]; nothing where the kernel knows causality by itself.
+        rotary: cosines and sines, [length, 1, rotary] each; nothing without rotary positions.
+    """
+
+    mask: Tensor | None
+    rotary: tuple[Tensor, Tensor] | None
+
+
+class Core(nn.Module):
+    """Scores, softmax, values. It has no parameters.
+
+    `math` writes the scores to memory: on CPUs this is the faster one for short sequences in bfloat16, because its two
+    matmuls reach the matrix units. `fused` is torch's scaled-dot-product kernel.
+
+    Args:
+        spec: the model.
+        kernel: which of the two; a soft-cap on the scores needs `math`.
+    """
+
+    #: Contractions in here are attention, not matmuls with weights: the ledger keeps them apart.
+    ledger_kind = "attention"
+
+    def __init__(self, spec: ModelSpec, kernel: Literal["math", "fused"]) -> None:
+        super().__init__()
+        attention = spec.attention
+        self.scale = spec.head_size**-0.5 if attention.scale is None else attention.scale
+        self.soft_cap = attention.logit_soft_cap
+        self.dropout = attention.dropout
+        self.groups = attention.num_heads // spec.num_key_value_heads
+        self.kernel = "math" if self.soft_cap is not None else kernel
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch length heads size"],
+        key: Float[Tensor, "batch length key_value_heads size"],
+        value: Float[Tensor, "batch length key_value_heads value_size"],
+        mask: Float[Tensor, "heads_or_1 length length"] | None,
+    ) -> Float[Tensor, "batch length heads*value_size"]:
+        """Attend: each query over the keys that `mask` lets it see (all earlier ones where there is none)."""
+        if self.kernel == "math":
+            assert mask is not None
+            return self._math(query, key, value, mask)
+        return self._fused(query, key, value, mask)
+
+    def _math(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        batch, groups = query.shape[0], self.groups
+        q = rearrange(query, "b t h d -> (b h) t d")
+        k = repeat(key, "b t k d -> (b k g) t d", g=groups)
+        v = repeat(value, "b t k d -> (b k g) t d", g=groups)
+        scores = torch.bmm(q * self.scale, rearrange(k, "n t d -> n d t"))
+        if self.soft_cap is not None:
+            scores = torch.tanh(scores / self.soft_cap) * self.soft_cap
+        # In place: no backward formula needs the scores, and where the mask is -inf softmax gives a gradient of 0 by
+        # itself. One pass over [b, h, t, t] less in each direction than masked_fill.
+        rearrange(scores, "(b h) i j -> b h i j", b=batch).add_(mask)
+        weights = torch.softmax(scores, dim=-1)
+        if self.dropout:
+            weights = functional.dropout(weights, self.dropout, self.training)
+        return rearrange(torch.bmm(weights, v), "(b h) t d -> b t (h d)", b=batch)
+
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        groups = self.groups
+        out = functional.scaled_dot_product_attention(
+            rearrange(query, "b t h d -> b h t d"),
+            # The CPU kernel takes no fewer key-value heads than query heads and would fall back to writing the scores.
+            repeat(key, "b t k d -> b (k g) t d", g=groups),
+            repeat(value, "b t k d -> b (k g) t d", g=groups),
+            attn_mask=None if mask is None else rearrange(mask, "h i j -> 1 h i j"),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=mask is None,
+            scale=self.scale,
+        )
+        return rearrange(out, "b h t d -> b t (h d)")
+
+
+class Attention(nn.Module):
+    """Multi-head attention with H query heads and K key-value heads (GQA, Ainslie et al., arXiv:2305.13245).
+
+    Args:
+        spec: the model.
+        kernel: `math` or `fused`.
+    """
+
+    def __init__(self, spec: ModelSpec, kernel: Literal["math", "fused"]) -> None:
+        super().__init__()
+        attention, D, size = spec.attention, spec.hidden_size, spec.head_size
+        H, K = attention.num_heads, spec.num_key_value_heads
+        self.head_size, self.clip = size, attention.clip
+        self.norm_heads = attention.query_key_norm == "head"
+        self.query = Linear(D, H * size, bias=attention.query_bias)
+        self.key = Linear(D, K * size, bias=attention.key_bias)
+        self.value = Linear(D, K * size, bias=attention.value_bias)
+        self.output = Linear(H * size, D, bias=attention.output_bias)
+        widths = {"none": None, "head": (size, size), "full": (H * size, K * size)}[attention.query_key_norm]
+        self.query_norm = Norm(widths[0], spec.norm) if widths else None
+        self.key_norm = Norm(widths[1], spec.norm) if widths else None
+        self.core = Core(spec, kernel)
+
+    def forward(
+        self, x: Float[Tensor, "batch length hidden"], context: Context
+    ) -> Float[Tensor, "batch length hidden"]:
+        """Mix the tokens of `x`."""
+        query = self._heads(self.query(x), self.query_norm)
+        key = self._heads(self.key(x), self.key_norm)
+        value = self._heads(self.value(x), None)
+        if context.rotary is not None:
+            query, key = rotate(query, context.rotary), rotate(key, context.rotary)
+        out: Tensor = self.output(self.core(query, key, value, context.mask))
+        return out
+
+    def _heads(
+        self, projected: Float[Tensor, "batch length heads*size"], norm: Norm | None
+    ) -> Float[Tensor, "batch length heads size"]:
+        """Clip, normalize over the whole projection or over each head, and part into heads."""
+        if self.clip is not None:
+            projected = projected.clamp(-self.clip, self.clip)
+        if norm is not None and not self.norm_heads:
+            projected = norm(projected)
+        heads = rearrange(projected, "b t (h d) -> b t h d", d=self.head_size)
+        return norm(heads) if norm is not None and self.norm_heads else heads

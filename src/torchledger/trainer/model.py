@@ -1,0 +1,176 @@
+"""The decoder-only Transformer of a `ModelSpec`: one module tree for the trainer, the tracer and the formulas."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from torchledger.spec import LayerGroup, ModelSpec
+from torchledger.trainer.attention import Attention, Context
+from torchledger.trainer.latent import LatentAttention
+from torchledger.trainer.linear import Embedding, Linear
+from torchledger.trainer.mlp import Mlp
+from torchledger.trainer.moe import Moe
+from torchledger.trainer.norm import Norm
+from torchledger.trainer.position import Rotary, alibi_slopes, causal_mask
+from torchledger.trainer.supported import check_supported
+
+__all__ = ["Layer", "Transformer", "build"]
+
+AttentionKernel = Literal["math", "fused"]
+Recompute = Literal["none", "full"]
+
+
+def build(spec: ModelSpec, *, attention: AttentionKernel, recompute: Recompute = "none") -> "Transformer":
+    """The model of `spec` on the current default device, its parameters without values (`init.initialize` draws them).
+
+    Nothing in it depends on the values of tensors, so it runs on meta and fake tensors as it does on real ones.
+
+    Args:
+        spec: the model.
+        attention: `math` writes the scores to memory, `fused` is torch's kernel.
+        recompute: `full` keeps each layer's input only and runs the layer again in the backward pass (Chen et al.,
+            arXiv:1604.06174).
+
+    Raises:
+        SpecError: a combination of fields that no module here implements, with the fields named.
+    """
+    check_supported(spec)
+    return Transformer(spec, attention, recompute)
+
+
+class Layer(nn.Module):
+    """Attention and MLP around the residual stream; where their norms stand is `spec.norm.placement`."""
+
+    def __init__(self, spec: ModelSpec, group: LayerGroup, kernel: AttentionKernel) -> None:
+        super().__init__()
+        norm, D = spec.norm, spec.hidden_size
+        self.parallel, self.placement = spec.parallel, norm.placement
+        before, after = norm.placement in {"pre", "sandwich"}, norm.placement != "pre"
+        self.attention_norm = Norm(D, norm) if before else None
+        self.attention = (LatentAttention if spec.attention.kind == "latent" else Attention)(spec, kernel)
+        self.attention_post_norm = Norm(D, norm) if after else None
+        self.mlp_norm = Norm(D, norm) if before and not norm.shared else None
+        moe = spec.moe if group.is_moe else None
+        self.mlp = Mlp(D, spec.mlp) if moe is None else Moe(D, spec.mlp, moe)
+        self.mlp_post_norm = Norm(D, norm) if after else None
+
+    def forward(
+        self, h: Float[Tensor, "batch length hidden"], context: Context
+    ) -> Float[Tensor, "batch length hidden"]:
+        """One layer further along the residual stream."""
+        if self.parallel:  # GPT-J: both branches read the same h
+            x = _apply(self.attention_norm, h)
+            branches: Tensor = h + self.attention(x, context)
+            return branches + _apply(self.mlp, x if self.mlp_norm is None else self.mlp_norm(h))
+        if self.placement == "residual":
+            h = _apply(self.attention_post_norm, h + self.attention(h, context))
+            return _apply(self.mlp_post_norm, h + self.mlp(h))
+        mixed = self.attention(_apply(self.attention_norm, h), context)
+        h = h + _apply(self.attention_post_norm, mixed)
+        return h + _apply(self.mlp_post_norm, self.mlp(_apply(self.mlp_norm, h)))
+
+
+class Transformer(nn.Module):
+    """Embedding, layers, final norm, head.
+
+    Attributes:
+        spec: what it was built from.
+    """
+
+    slopes: Tensor | None
+
+    def __init__(self, spec: ModelSpec, kernel: AttentionKernel, recompute: Recompute) -> None:
+        super().__init__()
+        D, V, E, position = spec.hidden_size, spec.vocab_size, spec.embedding_size, spec.position
+        self.spec, self.recompute, self.needs_mask = spec, recompute, _needs_mask(spec, kernel)
+        self.embedding = Embedding(V, E or D)
+        self.embedding_projection = Linear(E, D, bias=False) if E else None
+        self.position_embedding = Embedding(spec.num_position_rows, D) if position.kind == "learned" else None
+        self.embedding_norm = Norm(D, spec.norm) if spec.embedding_norm else None
+        is_rotary = position.kind == "rotary"
+        self.rotary = Rotary(spec, position.theta, position.scaling) if is_rotary else None
+        # Gemma 3: the layers with a window have a base of their own, and no extension.
+        self.local_rotary = Rotary(spec, position.local_theta, {}) if is_rotary and position.local_theta else None
+        slopes = alibi_slopes(spec.attention.num_heads) if position.kind == "alibi" else None
+        self.register_buffer("slopes", slopes, persistent=False)
+        self.windows = tuple(spec.layer(i).window for i in range(spec.num_layers))
+        self.layers = nn.ModuleList(Layer(spec, spec.layer(i), kernel) for i in range(spec.num_layers))
+        self.final_norm = Norm(D, spec.norm) if spec.norm.final else None
+        self.embedding_projection_out = Linear(D, E, bias=False) if E else None
+        self.head = Linear(E or D, V, bias=spec.head_bias)
+        if spec.tied_embeddings:
+            self.head.weight = self.embedding.weight
+
+    def forward(
+        self, tokens: Int[Tensor, "batch length"], targets: Int[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch length vocabulary"] | Float[Tensor, ""]:
+        """Logits; with `targets` the mean cross-entropy in nats instead (a target of -100 does not count).
+
+        Raises:
+            ValueError: if the sequence is longer than the model has positions for.
+        """
+        h = self._embed(tokens)
+        contexts = {window: self._context(h, window) for window in dict.fromkeys(self.windows)}
+        for layer, window in zip(self.layers, self.windows, strict=True):
+            if self.recompute == "full" and torch.is_grad_enabled():
+                # Only dropout would draw random numbers again in the backward pass.
+                replay = self.training and self.spec.attention.dropout > 0
+                h = checkpoint(layer, h, contexts[window], use_reentrant=False, preserve_rng_state=replay)
+            else:
+                h = layer(h, contexts[window])
+        h = _apply(self.embedding_projection_out, _apply(self.final_norm, h))
+        logits: Tensor = self.head(h)
+        if (cap := self.spec.final_logit_soft_cap) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        if targets is None:
+            return logits
+        return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    def _embed(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length hidden"]:
+        length, spec = tokens.shape[1], self.spec
+        if length > spec.max_sequence_length:
+            raise ValueError(
+                f"a sequence of {length:,} tokens is longer than max_sequence_length {spec.max_sequence_length:,}"
+            )
+        h: Tensor = _apply(self.embedding_projection, self.embedding(tokens))
+        if spec.embedding_scale:
+            h = h * math.sqrt(spec.hidden_size)
+        if self.position_embedding is not None:
+            positions = torch.arange(length, device=tokens.device)
+            h = h + self.position_embedding(positions + spec.position.offset if spec.position.offset else positions)
+        return _apply(self.embedding_norm, h)
+
+    def _context(self, h: Float[Tensor, "batch length hidden"], window: int) -> Context:
+        """Mask and rotary tables of the layers with this window, made once for all of them."""
+        length = h.shape[1]
+        mask = None
+        if self.needs_mask or window:
+            mask = causal_mask(length, window, self.slopes, h, _matmul_dtype(h))
+        rotary = self.local_rotary if window and self.local_rotary is not None else self.rotary
+        return Context(mask, None if rotary is None else rotary(length))
+
+
+def _needs_mask(spec: ModelSpec, kernel: AttentionKernel) -> bool:
+    """Whether even layers without a window need a mask tensor: torch's kernel knows plain causality by itself."""
+    return kernel == "math" or spec.attention.logit_soft_cap is not None or spec.position.kind == "alibi"
+
+
+def _matmul_dtype(x: Tensor) -> torch.dtype:
+    """Format in which a matmul of `x` gives its result, here and now."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return x.dtype
+
+
+def _apply(module: nn.Module | None, x: Tensor) -> Tensor:
+    """`module(x)`, or `x` where the spec has no such module."""
+    if module is None:
+        return x
+    out: Tensor = module(x)
+    return out

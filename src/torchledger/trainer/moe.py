@@ -1,0 +1,96 @@
+"""Mixture of experts: a router sends each token to a few of many small MLPs."""
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
+
+from torchledger.spec import MlpSpec, MoeSpec
+from torchledger.trainer.linear import Linear
+from torchledger.trainer.mlp import Mlp
+
+__all__ = ["Moe", "Router"]
+
+
+class Router(nn.Module):
+    """Chooses `experts_per_token` experts for each token, and how much each counts.
+
+    Scores are softmax (Mixtral, arXiv:2401.04088, section 2.1) or sigmoid (DeepSeek-V3, arXiv:2412.19437, eqs. 12 to
+    16) of a linear map, in float32. The bias is added for choosing only; no gradient reaches it, so it is a buffer.
+    """
+
+    bias: Tensor | None
+
+    def __init__(self, hidden_size: int, spec: MoeSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.weight = nn.Parameter(torch.empty(spec.num_experts, hidden_size))
+        self.register_buffer("bias", torch.zeros(spec.num_experts) if spec.router_bias else None)
+
+    def forward(
+        self, x: Float[Tensor, "tokens hidden"]
+    ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
+        """Weights of the chosen experts, and which they are."""
+        logits = functional.linear(x, self.weight).float()
+        scores = torch.softmax(logits, dim=-1) if self.spec.scoring == "softmax" else torch.sigmoid(logits)
+        preference = scores if self.bias is None else scores + self.bias
+        chosen = torch.topk(preference.detach(), self.spec.experts_per_token, dim=-1).indices
+        weights = scores.gather(-1, chosen)
+        if self.spec.normalize_weights:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        return weights, chosen
+
+
+class Moe(nn.Module):
+    """Routed experts, and those that every token visits (DeepSeekMoE, arXiv:2401.06066, eqs. 9 to 11).
+
+    Token copies are sorted by expert, so each expert runs once on its own slice, none is dropped and none padded. On
+    fake and meta tensors, which hold no values to route by, the load is taken to be even: tokens·k/E an expert.
+
+    Args:
+        hidden_size: width D of the residual stream.
+        mlp: activation and form of the experts.
+        spec: how many there are and how they are chosen.
+    """
+
+    def __init__(self, hidden_size: int, mlp: MlpSpec, spec: MoeSpec) -> None:
+        super().__init__()
+        self.num_experts, self.chosen = spec.num_experts, spec.experts_per_token
+        self.router = Router(hidden_size, spec)
+        expert = MlpSpec(spec.intermediate_size, mlp.kind, mlp.activation, mlp.up_bias, mlp.down_bias)
+        self.experts = nn.ModuleList(Mlp(hidden_size, expert) for _ in range(spec.num_experts))
+        shared = spec.shared_intermediate_size
+        self.shared = (
+            Mlp(hidden_size, MlpSpec(shared, mlp.kind, mlp.activation, mlp.up_bias, mlp.down_bias)) if shared else None
+        )
+        self.shared_gate = Linear(hidden_size, 1, bias=False) if shared and spec.shared_gate else None
+
+    def forward(self, x: Float[Tensor, "batch length hidden"]) -> Float[Tensor, "batch length hidden"]:
+        """Each token by itself, through its chosen experts."""
+        tokens = rearrange(x, "b t d -> (b t) d")
+        weights, chosen = self.router(tokens)
+        order = torch.argsort(rearrange(chosen, "n k -> (n k)"), stable=True)
+        # index_select, not indexing: its backward adds in a fixed order, so that a run repeats bit for bit.
+        copies = torch.index_select(tokens, 0, order // self.chosen)
+        slices = torch.split(copies, self._counts(chosen))
+        outputs = torch.cat([expert(part) for expert, part in zip(self.experts, slices, strict=True)])
+        outputs = torch.index_select(outputs, 0, torch.argsort(order))
+        routed = rearrange(outputs, "(n k) d -> n k d", k=self.chosen) * rearrange(weights, "n k -> n k 1")
+        mixed = routed.sum(dim=1)
+        if self.shared is not None:
+            always = self.shared(tokens)
+            if self.shared_gate is not None:
+                always = always * torch.sigmoid(self.shared_gate(tokens))
+            mixed = mixed + always
+        out: Tensor = rearrange(mixed, "(b t) d -> b t d", b=x.shape[0])
+        return out
+
+    def _counts(self, chosen: Int[Tensor, "tokens chosen"]) -> list[int]:
+        """Token copies of each expert, in order."""
+        if chosen.is_meta or isinstance(chosen, FakeTensor):
+            each, rest = divmod(chosen.numel(), self.num_experts)
+            return [each + (i < rest) for i in range(self.num_experts)]
+        counts: list[int] = torch.bincount(rearrange(chosen, "n k -> (n k)"), minlength=self.num_experts).tolist()
+        return counts

@@ -1,0 +1,46 @@
+"""Normalization over the last dimension: RMSNorm or LayerNorm, with or without a weight."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchledger.spec import NormSpec
+
+__all__ = ["Norm"]
+
+
+class Norm(nn.Module):
+    """RMSNorm (Zhang and Sennrich, arXiv:1910.07467, eq. 4) or LayerNorm (Ba et al., arXiv:1607.06450, eq. 4).
+
+    It computes in the format of its weight, float32 under autocast, and returns that: a half precision input is cast
+    first. Without a weight it computes in the format of its input.
+
+    Args:
+        size: width of the last dimension.
+        spec: which of the two, and whether there are a weight and a bias. `unit_offset` applies 1 + weight.
+    """
+
+    def __init__(self, size: int, spec: NormSpec) -> None:
+        super().__init__()
+        self.size = size
+        self.is_rms = spec.kind == "rms"
+        self.epsilon = spec.epsilon
+        self.unit_offset = spec.unit_offset
+        has_bias = spec.affine and spec.bias and not self.is_rms
+        self.weight = nn.Parameter(torch.empty(size)) if spec.affine else None
+        self.bias = nn.Parameter(torch.empty(size)) if has_bias else None
+
+    def forward(self, x: Float[Tensor, "... size"]) -> Float[Tensor, "... size"]:
+        """Normalize the last dimension of `x`."""
+        weight: Tensor | None = self.weight
+        if weight is not None:
+            x = x.to(weight.dtype)
+            weight = 1 + weight if self.unit_offset else weight
+        if self.is_rms:
+            return functional.rms_norm(x, (self.size,), weight, self.epsilon)
+        return functional.layer_norm(x, (self.size,), weight, self.bias, self.epsilon)
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{'rms' if self.is_rms else 'layer'}, {self.size}, epsilon={self.epsilon}"
