@@ -68,8 +68,20 @@ def load(extra_files: Sequence[str | PathLike[str]] = ()) -> Catalog:
     """The catalog with the user's own files before the package's.
 
     A row of a user's file has the fields of the package's files. `extends = "h100-sxm"` takes what it does not say
-    from another row (never the source, date, confidence and notes); a row with the key of a row that is here
-    replaces it. A name that both have is the user's.
+    from another row, but never its names, source, date, confidence and notes. A row with the key of a row that is
+    here replaces it and answers to its names. A name that both have is the user's.
+
+        [h100-capped]
+        extends = "h100-sxm"
+        name = "H100 capped at 500 W"
+        aliases = ["our h100"]
+        tdp_w = 500
+        measured.bf16 = 700e12
+        measured_source = "our own matmul"
+        confidence = "medium"
+        date = "2026-12-01"
+        source = "https://example.com/our-cluster"
+        notes = ""
 
     Args:
         extra_files: TOML files, later ones over earlier ones.
@@ -79,9 +91,13 @@ def load(extra_files: Sequence[str | PathLike[str]] = ()) -> Catalog:
         OSError: a file cannot be read.
     """
     earlier: dict[str, dict[str, Any]] = {}
+
+    def row_to_extend(key: str) -> dict[str, Any] | None:
+        return earlier.get(key) or _builtin_row(key)
+
     own = []
     for path in map(Path, extra_files):
-        own.append(read(path, lambda key: earlier.get(key) or _builtin_row(key)))
+        own.append(read(path, row_to_extend))
         earlier |= own[-1].rows
     return Catalog(own)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from torchledger.machine.errors import BadRow
 from torchledger.machine.row import mistakes_in, to_chip
 
 # What a row that extends another must say for itself: the other row's source is no source for its changes.
-_NEVER_INHERITED = ("aliases", "confidence", "date", "source", "notes")
+_OWN_PROVENANCE = ("confidence", "date", "source", "notes")
+_OWN_NAMES = ("name", "aliases")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def read(path: Path, row_to_extend: Callable[[str], dict[str, Any] | None] = lam
     """Read one catalog file.
 
     Args:
-        path: a TOML file: a table per chip, and a table `[file]` for what they share.
+        path: a TOML file: a table per chip, and a table `[file]` with the fields that all of them share.
         row_to_extend: gives the table of another file's row by its key, for rows with `extends`.
 
     Raises:
@@ -40,20 +41,20 @@ def read(path: Path, row_to_extend: Callable[[str], dict[str, Any] | None] = lam
         OSError: the file cannot be read.
     """
     tables = _tables(path)
-    about_file = tables.pop("file", {})
-    mistakes = [f"{path.name}: [file] {each}" for each in _file_mistakes(about_file)]
+    shared = tables.pop("file", {})
+    mistakes = [] if isinstance(shared, dict) else [f"{path.name}: file: must be a table of what all rows share"]
     rows: dict[str, dict[str, Any]] = {}
-    for key, row in tables.items():
+    for key, row in tables.items() if not mistakes else ():
         if not isinstance(row, dict):
             mistakes.append(f"{path.name}: {key}: stands outside any [row]")
             continue
-        extended, wrong = _extend(key, row, lambda other: rows.get(other) or row_to_extend(other))
+        extended, wrong = _extend(key, {**shared, **row}, lambda other: rows.get(other) or row_to_extend(other))
         wrong += mistakes_in(extended)
         mistakes += [f"{path.name}: [{key}] {each}" for each in wrong]
         rows[key] = extended
     if mistakes:
         raise BadRow(mistakes)
-    chips = {key: to_chip(key, row, about_file, path.name) for key, row in rows.items()}
+    chips = {key: to_chip(key, row, path.name) for key, row in rows.items()}
     return CatalogFile(rows, chips)
 
 
@@ -76,28 +77,10 @@ def _extend(
     base = find(row["extends"]) if isinstance(row["extends"], str) else None
     if base is None:
         return own, [f"extends: no row has the key {row['extends']!r}"]
-    inherited = {field: value for field, value in base.items() if field not in _NEVER_INHERITED}
-    if key == row["extends"]:  # the same chip with another value: people go on calling it by its names
-        inherited["aliases"] = base.get("aliases", [])
+    same_chip = key == row["extends"]  # with another value: people go on calling it by its names
+    left_out = _OWN_PROVENANCE if same_chip else _OWN_PROVENANCE + _OWN_NAMES
+    inherited = {field: value for field, value in base.items() if field not in left_out}
     for field, value in own.items():
         both_tables = isinstance(value, dict) and isinstance(inherited.get(field), dict)
         inherited[field] = {**inherited[field], **value} if both_tables else value
     return inherited, []
-
-
-def _file_mistakes(about_file: object) -> Iterator[str]:
-    if not isinstance(about_file, dict):
-        yield f"must be a table, not {about_file!r}"
-        return
-    for field in about_file.keys() - {"measured_source", "sparsity"}:
-        yield f"{field}: no such field"
-    if not isinstance(about_file.get("measured_source", ""), str):
-        yield "measured_source: must be text"
-    sparsity = about_file.get("sparsity")
-    needed = {"pattern": str, "times_dense": (int, float), "formats": list, "reason": str}
-    if sparsity is not None and not (
-        isinstance(sparsity, dict)
-        and sparsity.keys() == needed.keys()
-        and all(isinstance(sparsity[field], wanted) for field, wanted in needed.items())  # type: ignore[arg-type]
-    ):
-        yield f"sparsity: needs {', '.join(needed)}"

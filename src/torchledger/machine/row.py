@@ -25,11 +25,22 @@ FIELDS: Mapping[str, type] = {
     "link.bytes_per_s_per_peer": float,
     "link.peer_to_peer": bool,
     "memory.unified": bool,
+    "measured_source": str,
+    "sparsity.pattern": str,
+    "sparsity.times_dense": float,
+    "sparsity.formats": list,
+    "sparsity.reason": str,
     "aliases": list,
     "lacks": list,
     "quoted": list,
 }
 _REQUIRED = ("name", "kind", "vendor", "architecture", "form_factor", "confidence", "date", "source", "notes")
+# What a table must have, if the row has the table.
+_WHOLE_TABLES = {
+    "link": ("name", "bytes_per_s_per_direction"),
+    "network": ("bytes_per_s_per_direction",),
+    "sparsity": ("pattern", "times_dense", "formats", "reason"),
+}
 _TABLES = {path.partition(".")[0] for path in FIELDS if "." in path}
 _WORDS_FOR = {str: "text", int: "a whole number above zero", float: "a number above zero", bool: "true or false"}
 
@@ -39,14 +50,14 @@ def mistakes_in(row: Table) -> list[str]:
     found = list(_flat_mistakes(row))
     flat = flatten(row)
     found += [f"{path}: is missing" for path in _REQUIRED if path not in flat]
-    if not any(path.startswith("dense.") for path in flat):
+    if not any(path in FIELDS for path in flat if path.startswith("dense.")):
         found.append("dense: needs at least one peak, for example dense.bf16 = 989.4e12 (FLOP/s)")
     for path, choices in (("kind", _KINDS), ("confidence", _CONFIDENCES)):
         if isinstance(flat.get(path), str) and flat[path] not in choices:
             found.append(f"{path}: {flat[path]!r} is none of {', '.join(choices)}")
-    for link in ("link", "network"):
-        if any(path.startswith(f"{link}.") for path in flat) and f"{link}.bytes_per_s_per_direction" not in flat:
-            found.append(f"{link}.bytes_per_s_per_direction: is missing")
+    for table, fields in _WHOLE_TABLES.items():
+        if any(path.startswith(f"{table}.") for path in flat):
+            found += [f"{table}.{each}: is missing" for each in fields if f"{table}.{each}" not in flat]
     return found
 
 
@@ -101,18 +112,17 @@ def flatten(row: Table) -> dict[str, Any]:
     return flat
 
 
-def to_chip(key: str, row: Table, about_file: Table, file: str) -> Chip:
+def to_chip(key: str, row: Table, file: str) -> Chip:
     """The `Chip` that a row says, in which `mistakes_in` found none.
 
     Args:
         key: the row's name in the file.
         row: its table.
-        about_file: the file's `[file]` table: `sparsity` and `measured_source`, which its rows share.
         file: for messages.
     """
     flat = flatten(row)
     reported_mib = flat.get("memory.reported_mib")
-    sparsity = about_file.get("sparsity")
+    sparsity = row.get("sparsity")
     return Chip(
         key=key,
         file=file,
@@ -128,14 +138,15 @@ def to_chip(key: str, row: Table, about_file: Table, file: str) -> Chip:
         memory_bandwidth=flat.get("memory.bytes_per_s"),
         scale_up=_link("link", "link", flat),
         network=_link("network", "typical network", flat),
-        measured_source=about_file.get("measured_source") if "measured" in row else None,
+        measured_source=flat.get("measured_source") if "measured" in row else None,
         quoted=tuple(Quoted(**entry) for entry in flat.get("quoted", ())),
         devices_per_chip=flat.get("devices_per_chip", 1),
         **{name: flat[name] for name in _REQUIRED},
-        **{
-            name: flat.get(name)
-            for name in ("year", "num_cores", "chips_per_island", "slice_name_counts_per_chip", "tdp_w")
-        },
+        year=flat.get("year"),
+        num_cores=flat.get("num_cores"),
+        chips_per_island=flat.get("chips_per_island"),
+        slice_name_counts_per_chip=flat.get("slice_name_counts_per_chip"),
+        tdp_w=flat.get("tdp_w"),
     )
 
 
