@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from torchledger.spec import ModelSpec
 from torchledger.trainer.linear import Linear
-from torchledger.trainer.norm import Norm
+from torchledger.trainer.norm import Norm, weighted
 from torchledger.trainer.position import rotate
 
 __all__ = ["Attention", "Context", "Core"]
@@ -112,10 +112,11 @@ class Attention(nn.Module):
         self.query = Linear(D, H * size, bias=attention.query_bias)
         self.key = Linear(D, K * size, bias=attention.key_bias)
         self.value = Linear(D, K * size, bias=attention.value_bias)
-        self.output = Linear(H * size, D, bias=attention.output_bias)
         widths = {"none": None, "head": (size, size), "full": (H * size, K * size)}[attention.query_key_norm]
-        self.query_norm = Norm(widths[0], spec.norm) if widths else None
-        self.key_norm = Norm(widths[1], spec.norm) if widths else None
+        norm = weighted(spec.norm)
+        self.query_norm = Norm(widths[0], norm) if widths else None
+        self.key_norm = Norm(widths[1], norm) if widths else None
+        self.output = Linear(H * size, D, bias=attention.output_bias)
         self.core = Core(spec, kernel)
 
     def forward(

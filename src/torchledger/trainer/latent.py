@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchledger.spec import ModelSpec
 from torchledger.trainer.attention import Context, Core
 from torchledger.trainer.linear import Linear
-from torchledger.trainer.norm import Norm
+from torchledger.trainer.norm import Norm, weighted
 from torchledger.trainer.position import rotate
 
 __all__ = ["LatentAttention"]
@@ -30,18 +30,19 @@ class LatentAttention(nn.Module):
     def __init__(self, spec: ModelSpec, kernel: Literal["math", "fused"]) -> None:
         super().__init__()
         a, D, H = spec.attention, spec.hidden_size, spec.attention.num_heads
+        norm = weighted(spec.norm)
         self.num_heads, self.key_value_rank = H, a.key_value_rank
         self.plain, self.rotary, self.value_size = a.plain_head_size, a.rotary_head_size, a.value_head_size
         width = H * (self.plain + self.rotary)
         compressed = a.query_rank > 0
-        self.query = None if compressed else Linear(D, width, bias=a.query_bias)
-        self.query_down = Linear(D, a.query_rank, bias=a.query_bias) if compressed else None
-        self.query_down_norm = Norm(a.query_rank, spec.norm) if compressed else None
+        self.query = None if compressed else Linear(D, width, bias=False)
+        self.query_down = Linear(D, a.query_rank, bias=False) if compressed else None
+        self.query_down_norm = Norm(a.query_rank, norm) if compressed else None
         self.query_up = Linear(a.query_rank, width, bias=False) if compressed else None
-        self.key_value_down = Linear(D, a.key_value_rank + self.rotary, bias=a.key_bias)
-        self.key_value_down_norm = Norm(a.key_value_rank, spec.norm)
+        self.key_value_down = Linear(D, a.key_value_rank + self.rotary, bias=False)
+        self.key_value_down_norm = Norm(a.key_value_rank, norm)
         self.key_value_up = Linear(a.key_value_rank, H * (self.plain + self.value_size), bias=False)
-        self.output = Linear(H * self.value_size, D, bias=a.output_bias)
+        self.output = Linear(H * self.value_size, D, bias=False)
         self.core = Core(spec, kernel)
 
     def forward(

@@ -1,5 +1,7 @@
 """Normalization over the last dimension: RMSNorm or LayerNorm, with or without a weight."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,7 +9,12 @@ from torch.nn import functional
 
 from torchledger.spec import NormSpec
 
-__all__ = ["Norm"]
+__all__ = ["Norm", "weighted"]
+
+
+def weighted(spec: NormSpec) -> NormSpec:
+    """The norm of heads and latents: the model's kind, always with a weight and never with a bias."""
+    return replace(spec, affine=True, bias=False)
 
 
 class Norm(nn.Module):

@@ -50,6 +50,7 @@ def _attention_faults(spec: ModelSpec) -> list[tuple[bool, str]]:
     attention, D = spec.attention, spec.hidden_size
     H, K = attention.num_heads, spec.num_key_value_heads
     latent = attention.kind == "latent"
+    biased = attention.query_bias or attention.key_bias or attention.value_bias or attention.output_bias
     latent_sizes = (attention.key_value_rank, attention.plain_head_size, attention.value_head_size)
     return [
         (K < 1 or H % max(K, 1) != 0, f"attention.num_heads {H} is no multiple of attention.num_key_value_heads {K}"),
@@ -64,8 +65,8 @@ def _attention_faults(spec: ModelSpec) -> list[tuple[bool, str]]:
         (latent and attention.query_key_norm != "none", "attention.query_key_norm is not defined for latent attention"),
         (latent and attention.clip is not None, "attention.clip is not defined for latent attention"),
         (
-            latent and (attention.value_bias or attention.query_bias != attention.key_bias),
-            "latent attention has one bias for both down projections: set attention.query_bias and key_bias alike",
+            latent and biased,
+            "attention.query_bias, key_bias, value_bias and output_bias are not built for latent attention",
         ),
         (
             latent and (spec.position.kind == "rotary") != (attention.rotary_head_size > 0),
