@@ -1,4 +1,4 @@
-"""Timelines out and in: versioned JSON, one row a block, strings stored once (a step of an 8B model has 20,000 blocks)."""
+"""Timelines out and in: versioned JSON, one row a block, each string once (a step of an 8B model has 20,000 blocks)."""
 
 from __future__ import annotations
 

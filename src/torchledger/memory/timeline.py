@@ -136,7 +136,7 @@ class Timeline:
             if block.freed is not None:
                 found[block.freed] = Event(number, -block.num_bytes)
         events = [event for event in found if event is not None]
-        assert len(events) == self.num_events, "every event index belongs to exactly one block"  # noqa: S101
+        assert len(events) == self.num_events, "every event index belongs to exactly one block"
         return events
 
     def curve(self) -> list[int]:

@@ -1,0 +1,78 @@
+"""From recorded calls to a `Ledger`: each distinct call priced once, equal lines entered once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from torchledger.ledger import CONTRACTIONS, Kind, Ledger, Line, Work
+from torchledger.ops import Piece
+from torchledger.tracer.call import Call
+from torchledger.tracer.pricing import Priced, price
+from torchledger.tracer.signature import Signature, TensorMeta
+
+# In the optimizer's phase arithmetic is the optimizer's, whether it runs as one kernel or as a hundred.
+_OPTIMIZER_KINDS = frozenset({"pointwise", "reduction", "copy"})
+
+
+def ledger_of(
+    calls: Iterable[tuple[int, Call]],
+    results: Mapping[Signature, tuple[TensorMeta, ...]],
+    kept: Mapping[int, int],
+    assumptions: Iterable[str],
+) -> Ledger:
+    """The lines of some calls.
+
+    Args:
+        calls: calls with their indices.
+        results: what a call of each signature returned.
+        kept: bytes of new storage that a call left alive for the backward pass, by the call's index.
+        assumptions: what was assumed on the way.
+    """
+    priced: dict[int, Priced] = {}
+    groups: dict[tuple[Call, int], int] = {}
+    firsts: dict[tuple[int, str, str, str, str, str, int], tuple[Call, int]] = {}
+    for index, call in calls:
+        bytes_kept = kept.get(index, 0)
+        place = (
+            id(call.signature), call.module, call.phase, call.gradient_of, call.kind, call.source, bytes_kept,
+        )  # fmt: skip
+        group = firsts.setdefault(place, (call, bytes_kept))
+        groups[group] = groups.get(group, 0) + 1
+    lines: list[Line] = []
+    for (call, bytes_kept), times in groups.items():
+        known = priced.get(id(call.signature))
+        if known is None:
+            known = priced[id(call.signature)] = price(call.signature, results[call.signature])
+        lines.extend(_lines(call, known, bytes_kept, times))
+    return Ledger.of(lines, assumptions=assumptions)
+
+
+def _lines(call: Call, priced: Priced, bytes_kept: int, times: int) -> Iterable[Line]:
+    pieces = priced.pieces
+    if not pieces and bytes_kept:
+        # Memory that nothing has written yet, and is kept: the line carries the bytes alone.
+        pieces = (Piece(call.signature.op.split(".")[1], "copy", Work()),)
+    for number, piece in enumerate(pieces):
+        is_product = piece.kind in CONTRACTIONS
+        yield replace(
+            piece.line(
+                call.module,
+                phase=call.phase,  # type: ignore[arg-type]  # phases of lines are a step's own, "build" is left out above
+                gradient_of=call.gradient_of if is_product and call.gradient_of != "none" else None,
+                number_format=priced.number_format,
+                times=times,
+                origin="trace",
+                source=call.source,
+                bytes_kept=bytes_kept if number == 0 else None,
+            ),
+            kind=_kind(piece.kind, call),
+        )
+
+
+def _kind(kind: Kind, call: Call) -> Kind:
+    if kind == "matmul" and call.kind:
+        return call.kind  # type: ignore[return-value]  # a module's `ledger_kind` is one of the kinds
+    if call.phase == "optimizer" and kind in _OPTIMIZER_KINDS:
+        return "optimizer"
+    return kind

@@ -1,0 +1,90 @@
+"""Where autograd is: the forward place of a backward node, and whose gradient a product makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchledger.ledger import GradientOf
+
+#: Contractions whose backward is made of contractions again, so that only their operands tell the gradients apart.
+PRODUCTS = frozenset(
+    {
+        torch.ops.aten.mm.default,
+        torch.ops.aten.addmm.default,
+        torch.ops.aten.bmm.default,
+        torch.ops.aten.baddbmm.default,
+        torch.ops.aten.addbmm.default,
+        torch.ops.aten.mv.default,
+        torch.ops.aten.addmv.default,
+        torch.ops.aten.dot.default,
+        torch.ops.aten.linear.default,
+    }
+)
+
+
+class Place:
+    """Where an operation ran: module path, the kind that module asks for, source line."""
+
+    __slots__ = ("kind", "module", "source")
+
+    def __init__(self, module: str, kind: str, source: str) -> None:
+        self.module = module
+        self.kind = kind
+        self.source = source
+
+
+class Graph:
+    """Places by autograd sequence number, and which storages hold nothing but functions of parameters.
+
+    torch numbers autograd nodes as it makes them, just before it dispatches the operation. So the first operation that
+    is dispatched after node n was made is node n's own, and in the backward pass node n leads back to it.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[int, Place] = {}
+        self._parameter_operands: dict[int, int] = {}
+        self._of_parameters: set[int] = set()
+        self._last = Place("", "", "")
+
+    def remember(self, place: Place) -> None:
+        """The operation about to run stands at `place`; its node, if it made one, is the last one numbered."""
+        self._places.setdefault(torch.autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]  # noqa: SLF001  # autograd's numbering has no public door
+
+    def place(self, node: Any) -> Place:
+        """Forward place of a backward node; of the node before where it has none."""
+        place = self._places.get(node._sequence_nr())  # noqa: SLF001  # see `remember`
+        if place is not None:
+            self._last = place
+        return self._last
+
+    def add_parameter(self, address: int) -> None:
+        """The storage at `address` holds a parameter."""
+        self._of_parameters.add(address)
+
+    def follow(self, operands: list[int], result: int) -> None:
+        """The storage `result` was made of `operands`: it is a function of parameters if all of them are."""
+        if operands and self._of_parameters.issuperset(operands):
+            self._of_parameters.add(result)
+        else:
+            self._of_parameters.discard(result)
+
+    def forward_product(self, operands: list[int]) -> None:
+        """A product is about to run in the forward pass: remember how many of its operands come from parameters."""
+        number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]  # noqa: SLF001  # see `remember`
+        from_parameters = sum(address in self._of_parameters for address in operands[-2:])
+        self._parameter_operands[number] = max(from_parameters, self._parameter_operands.get(number, 0))
+
+    def gradient_of(self, node: Any, operands: list[int]) -> GradientOf:
+        """Whose gradient a product in the backward pass makes.
+
+        For y = x·W the gradient of x is made of W, that of W is not. A product of two activations (attention) has
+        inputs only, one of two functions of parameters (a low-rank weight, merged) weights only.
+        """
+        from_parameters = self._parameter_operands.get(node._sequence_nr(), 0) if node is not None else 0  # noqa: SLF001  # see `remember`
+        if from_parameters == 0:
+            return "input"
+        if from_parameters == 2:
+            return "weight"
+        return "input" if any(address in self._of_parameters for address in operands[-2:]) else "weight"

@@ -1,0 +1,101 @@
+"""Which module is running: names from the root down, a stack kept by global hooks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+
+class ModuleStack:
+    """The stack of running modules and their paths.
+
+    A module that runs outside every known one is a root, and its children are named from it. A child with several
+    names (a shared module) goes by the one that stands under the module that is running.
+
+    Attributes:
+        path: path of the innermost running module, "" outside and for a root.
+        kind: its `ledger_kind` (`attention` makes its matrix products kind `attention`), "" without one.
+        failed: path of the innermost module that an exception left, `None` if none did.
+    """
+
+    def __init__(self, on_root: Callable[[nn.Module], None]) -> None:
+        self.path = ""
+        self.kind = ""
+        self.failed: str | None = None
+        self._on_root = on_root
+        # Weak, so that a model the user lets go of is freed as it would be without us.
+        self._names: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
+        self._running: list[tuple[nn.Module, str, str]] = []
+        self._handles: list[Any] = []
+
+    @property
+    def depth(self) -> int:
+        """How many modules are running."""
+        return len(self._running)
+
+    def watch(self) -> None:
+        """Set the global hooks."""
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(self._enter),
+            module_hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def unwatch(self) -> None:
+        """Take them away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def register(self, root: nn.Module) -> None:
+        """Name a root's modules, once."""
+        if root in self._names:
+            return
+        for name, module in root.named_modules(remove_duplicate=False):
+            self._names.setdefault(module, []).append(_plain(name))
+        self._on_root(root)
+
+    def _enter(self, module: nn.Module, _inputs: Any) -> None:
+        if module not in self._names:
+            self.register(module)
+        self._running.append((module, self.path, self.kind))
+        self.path = self._path(module)
+        self.kind = getattr(module, "ledger_kind", "") or self.kind
+
+    def _leave(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        if self.failed is None and outputs is None and sys.exc_info()[1] is not None:
+            self.failed = self.path
+        # An exception may have skipped inner modules' hooks: leave them too.
+        while self._running:
+            left, self.path, self.kind = self._running.pop()
+            if left is module:
+                return
+
+    def _path(self, module: nn.Module) -> str:
+        names = self._names[module]
+        if len(names) > 1:
+            prefix = f"{self.path}." if self.path else ""
+            for name in names:
+                if name.startswith(prefix):
+                    return name
+        return names[0]
+
+
+def parameters_of(root: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters by name, a tied one once."""
+    return {_plain(name): parameter for name, parameter in root.named_parameters()}
+
+
+def buffers_of(root: nn.Module) -> dict[str, torch.Tensor]:
+    """Buffers by name."""
+    return {_plain(name): buffer for name, buffer in root.named_buffers()}
+
+
+def _plain(name: str) -> str:
+    """The name as written in the source: what torch.compile puts between is taken out."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")

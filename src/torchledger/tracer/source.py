@@ -1,0 +1,47 @@
+"""Which line of the user's code an operation comes from."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+import torch
+
+# Code of these is machinery, not the user's: torch, this room, generated code, and libraries that wrap tensor code.
+_MACHINERY_ROOTS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(contextlib.__file__), "<")
+_MACHINERY_PACKAGES = ("/einops/", "/jaxtyping/", "/beartype/")
+# Code object -> `folder/file.py:`, or "" for machinery.
+_prefixes: dict[CodeType, str] = {}
+
+
+def current_source() -> str:
+    """`folder/file.py:12` of the innermost frame that is the user's, "" where there is none."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only cheap way to a frame
+    while frame is not None:
+        prefix = _prefix(frame.f_code)
+        if prefix:
+            return prefix + str(frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def source_of(traceback: TracebackType | None) -> str:
+    """The innermost line of the user's code in a traceback."""
+    found = ""
+    while traceback is not None:
+        prefix = _prefix(traceback.tb_frame.f_code)
+        if prefix:
+            found = prefix + str(traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _prefix(code: CodeType) -> str:
+    prefix = _prefixes.get(code)
+    if prefix is None:
+        filename = code.co_filename
+        machinery = filename.startswith(_MACHINERY_ROOTS) or any(part in filename for part in _MACHINERY_PACKAGES)
+        prefix = _prefixes[code] = "" if machinery else "/".join(Path(filename).parts[-2:]) + ":"
+    return prefix

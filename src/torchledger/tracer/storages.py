@@ -1,0 +1,160 @@
+"""The life of every storage: when it is first seen, when its last tensor dies, what it is for."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from torchledger.memory import Block, Part, Timeline
+from torchledger.tracer.signature import number_format
+
+
+class Entry:
+    """A block that is being written: what it is for may show only later."""
+
+    __slots__ = (
+        "allocated",
+        "call",
+        "dtype",
+        "freed",
+        "freed_phase",
+        "module",
+        "name",
+        "num_bytes",
+        "op",
+        "part",
+        "phase",
+        "shape",
+        "source",
+    )
+
+    def __init__(
+        self, num_bytes: int, op: str, phase: str, module: str, source: str, call: int, allocated: int
+    ) -> None:
+        self.num_bytes = num_bytes
+        self.op = op
+        self.phase = phase
+        self.module = module
+        self.source = source
+        self.call = call
+        self.allocated = allocated
+        self.freed: int | None = None
+        self.freed_phase = ""
+        self.part: Part | None = None
+        self.name = ""
+        self.shape: tuple[int, ...] = ()
+        self.dtype: torch.dtype = torch.uint8
+
+
+class _Watch(weakref.ref):  # type: ignore[type-arg]  # a slot on the reference itself saves a closure a storage
+    __slots__ = ("address", "entry")
+
+    address: int
+    entry: Entry
+
+
+class Storages:
+    """Storages by address, aliasing respected, from first sight to the death of their last tensor.
+
+    torch keeps one Python object for a storage as long as the storage lives, whoever holds it (autograd's saved tensors
+    among them), so a weak reference to that object dies with the storage.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.num_events = 0
+        self.phase = "forward"
+        self._live: dict[int, _Watch] = {}
+        self._open = True
+        self._backward_starts: list[int] = []
+
+    def __contains__(self, address: int) -> bool:
+        return address in self._live
+
+    def entry(self, address: int) -> Entry | None:
+        """The live entry at an address."""
+        watch = self._live.get(address)
+        return None if watch is None else watch.entry
+
+    def allocate(self, tensor: torch.Tensor, *, op: str, module: str = "", source: str = "", call: int = -1) -> Entry:
+        """Enter the tensor's storage, or hand back the entry that it has."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata  # noqa: SLF001  # the storage's address
+        watch = self._live.get(address)
+        if watch is not None:
+            return watch.entry
+        entry = Entry(storage.nbytes(), op, self.phase, module, source, call, self.num_events)
+        entry.shape, entry.dtype = tuple(tensor.shape), tensor.dtype
+        watch = _Watch(storage, self._free)
+        watch.address, watch.entry = address, entry
+        self._live[address] = watch
+        self.num_events += 1
+        self.entries.append(entry)
+        return entry
+
+    def name(self, tensor: torch.Tensor, part: Part, name: str = "") -> None:
+        """Say what the tensor's storage is for; a storage that was not seen yet is entered as already there."""
+        entry = self.allocate(tensor, op="")
+        entry.part = part
+        entry.name = entry.name or name
+
+    def backward_starts(self) -> None:
+        """Remember that a backward pass begins here: what lives now and was made in the forward pass is kept for it."""
+        self._backward_starts.append(self.num_events)
+
+    def close(self) -> None:
+        """Write no more: later frees are outside the recording."""
+        self._open = False
+
+    def timeline(self, call_positions: tuple[int, ...], marks: Mapping[str, int]) -> Timeline:
+        """What was written so far."""
+        blocks = tuple(
+            Block(
+                num_bytes=entry.num_bytes,
+                part=self.part(entry),
+                module=entry.module,
+                op=entry.op,
+                phase=entry.phase,
+                name=entry.name,
+                shape=entry.shape,
+                number_format=number_format(entry.dtype),
+                source=entry.source,
+                call=entry.call,
+                allocated=entry.allocated,
+                freed=entry.freed,
+            )
+            for entry in self.entries
+        )
+        return Timeline(blocks, self.num_events, call_positions, dict(marks))
+
+    def part(self, entry: Entry) -> Part:
+        """What an entry is for: what was said of it, else by when it was made and when it died."""
+        if entry.part is not None:
+            return entry.part
+        if entry.phase == "build":
+            return "temporaries" if entry.freed_phase == "build" else "inputs"
+        if entry.phase == "recompute":
+            return "temporaries" if entry.freed_phase == "recompute" else "activations"
+        if entry.phase == "forward" and self.is_kept(entry):
+            return "activations"
+        return "temporaries"
+
+    def is_kept(self, entry: Entry) -> bool:
+        """Whether what a forward pass made still lives when the next backward pass begins (or ever, without one)."""
+        if entry.freed is None:
+            return True
+        following = bisect_left(self._backward_starts, entry.allocated + 1)
+        return following < len(self._backward_starts) and entry.freed >= self._backward_starts[following]
+
+    def _free(self, watch: Any) -> None:
+        if not self._open:
+            return
+        entry = watch.entry
+        entry.freed, entry.freed_phase = self.num_events, self.phase
+        self.num_events += 1
+        if self._live.get(watch.address) is watch:
+            del self._live[watch.address]
