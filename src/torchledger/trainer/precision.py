@@ -1,0 +1,111 @@
+"""In which number format matmuls run: as asked, or as a short probe on this machine finds faster."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from torchledger.trainer.linear import Linear
+
+__all__ = ["PrecisionChoice", "PrecisionError", "autocast", "choose_precision"]
+
+Precision = Literal["fp32", "bf16"]
+
+PROBE_S = 0.1  # for each format
+FASTER = 1.05  # a format with fewer bits has to pay for them
+
+
+class PrecisionError(ValueError):
+    """A precision that cannot be had on this device; the message says why, and what can."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionChoice:
+    """What was chosen, and on what grounds.
+
+    Attributes:
+        precision: the format of the matmuls.
+        reason: in words, for the assumptions of every answer that rests on it.
+        fp32_s, bf16_s: seconds of the probe's matmuls, `None` where nothing was probed.
+    """
+
+    precision: Precision
+    reason: str
+    fp32_s: float | None = None
+    bf16_s: float | None = None
+
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """Where matmuls run in `precision`: parameters stay float32, and torch casts at each matmul."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def choose_precision(
+    asked: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device, *, tokens: int, hidden: int, inner: int
+) -> PrecisionChoice:
+    """The precision to train in.
+
+    `auto` on a CPU times one linear layer, forward and backward, in both formats: without bfloat16 units (AVX512_BF16,
+    AMX) bfloat16 is emulated there and several times slower. On a GPU with bfloat16 units it is taken without a probe.
+
+    Args:
+        asked: `auto`, or a format.
+        device: where the model trains.
+        tokens: rows of the layer that is timed, the tokens of a micro-batch.
+        hidden: its inputs; those of the model's MLP are the ones that matter.
+        inner: its outputs.
+
+    Raises:
+        PrecisionError: fp16, which is many times slower than fp32 on CPUs (2048³ matmul, two Zen 4 cores: 3 against
+            195 GFLOP/s), and needs loss scaling elsewhere.
+    """
+    if asked == "fp16":
+        if device.type == "cpu":
+            raise PrecisionError(
+                "fp16 cannot be trained on a CPU: torch's fp16 kernels there are many times slower than its fp32 ones; "
+                "use bf16 or fp32"
+            )
+        raise PrecisionError("fp16 needs loss scaling, which this trainer does not do; use bf16 or fp32")
+    if asked != "auto":
+        return PrecisionChoice(asked, f"precision {asked}, as asked")
+    if device.type == "cuda":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return PrecisionChoice("bf16", "precision bf16: the GPU has units for it")
+        return PrecisionChoice("fp32", "precision fp32: the GPU has no bf16 units")
+    if device.type != "cpu":
+        return PrecisionChoice("fp32", f"precision fp32: nothing is known of bf16 on {device.type}")
+    fp32_s, bf16_s = (_probe(p, device, tokens, hidden, inner) for p in ("fp32", "bf16"))
+    faster = bf16_s * FASTER < fp32_s
+    chosen: Precision = "bf16" if faster else "fp32"
+    reason = f"precision {chosen}: a linear layer takes {bf16_s:.2g} s in bf16 here and {fp32_s:.2g} s in fp32"
+    return PrecisionChoice(chosen, reason, fp32_s, bf16_s)
+
+
+def _probe(precision: Precision, device: torch.device, tokens: int, hidden: int, inner: int) -> float:
+    """Seconds of one linear layer, forward and backward: the best of those that fit in the time."""
+    layer = Linear(hidden, inner, bias=False, device=device)
+    torch.nn.init.zeros_(layer.weight)
+    x = torch.zeros(tokens, hidden, device=device, requires_grad=True)
+
+    def run() -> None:
+        with autocast(device, precision):
+            y = layer(x)
+        y.backward(torch.zeros_like(y))
+
+    return best_time(run, PROBE_S)
+
+
+def best_time(run: Callable[[], object], budget_s: float) -> float:
+    """Shortest wall time of `run` in seconds within a budget, after one run to warm up and at least two to measure."""
+    run()
+    end, best, count = time.perf_counter() + budget_s, float("inf"), 0
+    while count < 2 or time.perf_counter() < end:
+        begin = time.perf_counter()
+        run()
+        best, count = min(best, time.perf_counter() - begin), count + 1
+    return best
