@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from torchledger import formats
 from torchledger.ledger import Amount
 from torchledger.spec import MlpSpec, ModelSpec, MoeSpec, NormSpec, Recipe
 
@@ -64,6 +65,11 @@ class Parameter:
         for size in self.shape:
             product = product * size
         return product
+
+    @property
+    def num_bytes(self) -> Amount:
+        """Bytes of one of the tensors."""
+        return self.num_elements * formats.get(self.number_format).bytes_per_element
 
     @property
     def total(self) -> Amount:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchledger.spec.model import ModelSpec
 from torchledger.units import Count
+
+_LONGEST_DEFAULT = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +86,11 @@ class Recipe:
     def num_steps(self) -> int:
         """Optimizer steps of the whole run, the last one included even where it is not full; 0 if open."""
         return -(-self.num_tokens // self.tokens_per_step)
+
+
+def default_sequence_length(spec: ModelSpec) -> int:
+    """Tokens in a sequence where none are asked for: the model's longest, or 8,192 if that is less.
+
+    Models of 128K positions were trained on 8K sequences for nearly all tokens (Llama 3.1, arXiv:2407.21783, 3.4.2).
+    """
+    return min(spec.max_sequence_length, _LONGEST_DEFAULT)

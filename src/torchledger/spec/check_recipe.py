@@ -1,0 +1,96 @@
+"""What makes a `Recipe` or a `Strategy` impossible: every mistake at once, with the path of its field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from torchledger.spec.check import Mistake, refuse
+from torchledger.spec.model import ModelSpec
+from torchledger.spec.recipe import OptimizerSpec, Recipe
+from torchledger.spec.strategy import Strategy
+
+
+def recipe_mistakes(recipe: Recipe, spec: ModelSpec | None = None) -> list[Mistake]:
+    """Every reason why the recipe cannot be, as (dotted path, message); with a model, also why not for this one.
+
+    >>> recipe_mistakes(Recipe(batch_size=8, accumulation_steps=3))
+    [('accumulation_steps', '3 does not divide batch_size 8; every micro-batch has equally many sequences')]
+    """
+    return [*_batch(recipe), *_fits(recipe, spec), *_optimizer(recipe.optimizer)]
+
+
+def strategy_mistakes(strategy: Strategy) -> list[Mistake]:
+    """Every reason why the strategy cannot be, as (dotted path, message)."""
+    found = [
+        (field.name, f"must be at least 1, is {getattr(strategy, field.name)}")
+        for field in fields(strategy)
+        if field.name.endswith("_parallel") and getattr(strategy, field.name) < 1
+    ]
+    if strategy.shard_level not in range(4):
+        found.append(("shard_level", f"must be 0, 1, 2 or 3 (ZeRO's stages), is {strategy.shard_level}"))
+    if not found and strategy.data_parallel % strategy.expert_parallel != 0:
+        ranks = strategy.data_parallel
+        message = f"{strategy.expert_parallel} does not divide data_parallel {ranks}, from whose ranks it is taken"
+        found.append(("expert_parallel", message))
+    return found
+
+
+def require_recipe(recipe: Recipe, spec: ModelSpec | None = None) -> None:
+    """Refuse a recipe that cannot be.
+
+    Raises:
+        SpecError: with every mistake in it.
+    """
+    refuse("recipe", recipe_mistakes(recipe, spec))
+
+
+def require_strategy(strategy: Strategy) -> None:
+    """Refuse a strategy that cannot be.
+
+    Raises:
+        SpecError: with every mistake in it.
+    """
+    refuse("strategy", strategy_mistakes(strategy))
+
+
+def _batch(recipe: Recipe) -> Iterator[Mistake]:
+    sizes = {
+        "batch_size": recipe.batch_size,
+        "sequence_length": recipe.sequence_length,
+        "accumulation_steps": recipe.accumulation_steps,
+    }
+    small = [(name, f"must be at least 1, is {value}") for name, value in sizes.items() if value < 1]
+    yield from small
+    if not small and recipe.batch_size % recipe.accumulation_steps != 0:
+        steps, batch = recipe.accumulation_steps, recipe.batch_size
+        message = f"{steps} does not divide batch_size {batch}; every micro-batch has equally many sequences"
+        yield "accumulation_steps", message
+    for name, value in (("num_tokens", recipe.num_tokens), ("seed", recipe.seed)):
+        if value < 0:
+            yield name, f"must be at least 0, is {value}"
+
+
+def _fits(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
+    if spec is None:
+        return
+    longest = spec.max_sequence_length
+    if spec.position.kind == "learned" and recipe.sequence_length > longest:
+        yield "sequence_length", f"{recipe.sequence_length} is more than the {longest} learned positions of {spec.name}"
+
+
+def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:
+    if optimizer.learning_rate <= 0:
+        yield "optimizer.learning_rate", f"must be more than 0, is {optimizer.learning_rate}"
+    if optimizer.epsilon <= 0:
+        yield "optimizer.epsilon", f"must be more than 0, is {optimizer.epsilon}"
+    for name in ("beta1", "beta2", "momentum"):
+        value = getattr(optimizer, name)
+        if not 0 <= value < 1:
+            yield f"optimizer.{name}", f"must be at least 0 and below 1, is {value}"
+    for name in ("weight_decay", "gradient_clip", "warmup_steps"):
+        value = getattr(optimizer, name)
+        if value < 0:
+            yield f"optimizer.{name}", f"must be at least 0, is {value}"
+    if not 0 <= optimizer.final_fraction <= 1:
+        yield "optimizer.final_fraction", f"must be at least 0 and at most 1, is {optimizer.final_fraction}"

@@ -1,0 +1,81 @@
+"""Model files of our own: TOML with a `[model]` table, over the files it extends or over a preset.
+
+preset = "llama-3-8b"
+
+[model]
+num_layers = 16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torchledger.config import ConfigError, did_you_mean, load, read_file
+from torchledger.spec.check import mistakes
+from torchledger.spec.model import ModelSpec, SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What a model file says.
+
+    Attributes:
+        model: the model.
+        preset: the published model that it changes; the `[model]` table then says only what differs.
+    """
+
+    model: ModelSpec
+    preset: str = ""
+
+
+def read_model_file(path: Path, preset: Callable[[str], ModelSpec]) -> ModelSpec:
+    """The model of a TOML file. Other tables in it are left to others, so that the config of a run works as well.
+
+    Args:
+        path: the file; without `name` the model is called after it.
+        preset: gives the published model of a name.
+
+    Raises:
+        ConfigError: with every mistake in it, of form or of sense.
+    """
+    table = read_file(path)[0].table
+    base = _base(path, table, preset)
+    if "model" not in table and base is None:
+        tables = [key for key, value in table.items() if isinstance(value, Mapping)]
+        hint = f"; {did_you_mean('model', tables)}" if tables else ""
+        raise ConfigError(str(path), [("model", f"the table [model] is missing, and so is `preset`{hint}")])
+    spec = _typed(path, table, base)
+    found = mistakes(spec)
+    if found:
+        raise ConfigError(str(path), [(f"model.{place}", message) for place, message in found])
+    return spec
+
+
+def _base(path: Path, table: Mapping[str, Any], preset: Callable[[str], ModelSpec]) -> ModelSpec | None:
+    name = table.get("preset")
+    if not isinstance(name, str) or not name:
+        return None
+    try:
+        return preset(name)
+    except SpecError as error:
+        raise ConfigError(str(path), [("preset", str(error))]) from None
+
+
+def _typed(path: Path, table: Mapping[str, Any], base: ModelSpec | None) -> ModelSpec:
+    """The typed model; where the file has tables of others, messages name the file but no line."""
+    defaults = None if base is None else ModelFile(replace(base, name=path.stem), base.name)
+    model = table.get("model")
+    named = base is not None or not isinstance(model, Mapping) or "name" in model
+    name = None if named else {"model": {"name": path.stem}}
+    mine = {key: value for key, value in table.items() if key in {"model", "preset"} or not isinstance(value, Mapping)}
+    if len(mine) == len(table):
+        return load(path, ModelFile, table=name, defaults=defaults).value.model
+    if not named:
+        mine["model"] = {"name": path.stem, **mine["model"]}
+    try:
+        return load(None, ModelFile, table=mine, defaults=defaults).value.model
+    except ConfigError as error:
+        raise ConfigError(str(path), error.mistakes) from None
