@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ _NO_OPERATIONS = frozenset({"profiler", "prim"})
 _DETACH = torch.ops.aten.detach.default
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class has no types
     """Records the operations and allocations of the code that runs inside it.
 
     ::
@@ -48,7 +48,7 @@ class Recorder(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.modules = ModuleStack(self._register_root)
         self.storages = Storages()
         self.graph = Graph()
@@ -69,7 +69,7 @@ class Recorder(TorchDispatchMode):
 
     # ------------------------------------------------------------------------------------------------ coming and going
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         self.modules.watch()
         self._exits.callback(self.modules.unwatch)
         before = optimizer_hooks.register_optimizer_step_pre_hook(self._before_optimizer)
@@ -77,12 +77,12 @@ class Recorder(TorchDispatchMode):
         after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
         self._exits.callback(after.remove)
         self._exits.enter_context(_seen_rng_states(self._adopt_rng_state))
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exception: object) -> None:
         try:
-            super().__exit__(*exception)
+            super().__exit__(*exception)  # type: ignore[no-untyped-call]
         finally:
             self._exits.close()
             self.storages.close()
@@ -147,7 +147,7 @@ class Recorder(TorchDispatchMode):
         tensors: list[torch.Tensor] = []
         key = self._encoder.key(args, kwargs, tensors)
         addresses = [tensor.untyped_storage()._cdata for tensor in tensors]  # noqa: SLF001  # the storage's address
-        node = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
+        node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         phase, place = self._now(node)
         for tensor, address in zip(tensors, addresses, strict=True):
             if address not in self.storages:
@@ -172,7 +172,7 @@ class Recorder(TorchDispatchMode):
     def _detach(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         """An alias: no work, no storage. Fake tensors detach whenever autograd saves one, real ones do not."""
         alias: torch.Tensor = func(*args, **kwargs)
-        node = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
+        node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         if node is not None and node.name() == _ACCUMULATE:
             self._name_gradient(node, [alias])
         return alias
@@ -230,7 +230,7 @@ class Recorder(TorchDispatchMode):
             return True
         if node is not None and node.name() == "CheckpointFunctionBackward":
             return True
-        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001  # how checkpointing shows
+        hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001  # how checkpointing shows
         return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
 
     def _backward_place(self, node: Any) -> Place:
@@ -258,7 +258,7 @@ class Recorder(TorchDispatchMode):
             self._results[signature] = tuple(meta_of(tensor) for tensor in results)
         return signature
 
-    # ---------------------------------------------------------------------------------------------- what storages are for
+    # ---------------------------------------------------------------------------------------- what storages are for
 
     def _register_root(self, root: nn.Module) -> None:
         for name, parameter in parameters_of(root).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class Entry:
     )
 
     def __init__(
-        self, num_bytes: int, op: str, phase: str, module: str, source: str, call: int, allocated: int
+        self, num_bytes: int, *, op: str, phase: str, module: str, source: str, call: int, allocated: int
     ) -> None:
         self.num_bytes = num_bytes
         self.op = op
@@ -55,6 +55,12 @@ class _Watch(weakref.ref):  # type: ignore[type-arg]  # a slot on the reference 
 
     address: int
     entry: Entry
+
+
+def _watch(storage: torch.UntypedStorage, address: int, entry: Entry, died: Callable[[Any], None]) -> _Watch:
+    watch = _Watch(storage, died)
+    watch.address, watch.entry = address, entry
+    return watch
 
 
 class Storages:
@@ -87,11 +93,17 @@ class Storages:
         watch = self._live.get(address)
         if watch is not None:
             return watch.entry
-        entry = Entry(storage.nbytes(), op, self.phase, module, source, call, self.num_events)
+        entry = Entry(
+            storage.nbytes(),
+            op=op,
+            phase=self.phase,
+            module=module,
+            source=source,
+            call=call,
+            allocated=self.num_events,
+        )
         entry.shape, entry.dtype = tuple(tensor.shape), tensor.dtype
-        watch = _Watch(storage, self._free)
-        watch.address, watch.entry = address, entry
-        self._live[address] = watch
+        self._live[address] = _watch(storage, address, entry, self._free)
         self.num_events += 1
         self.entries.append(entry)
         return entry
@@ -153,8 +165,9 @@ class Storages:
     def _free(self, watch: Any) -> None:
         if not self._open:
             return
-        entry = watch.entry
+        entry: Entry = watch.entry
+        address: int = watch.address
         entry.freed, entry.freed_phase = self.num_events, self.phase
         self.num_events += 1
-        if self._live.get(watch.address) is watch:
-            del self._live[watch.address]
+        if self._live.get(address) is watch:
+            del self._live[address]

@@ -52,8 +52,8 @@ _BACKWARD = {
 }
 _COPIES = (
     "clone", "_to_copy", "copy_", "cat", "stack", "repeat", "repeat_interleave", "roll", "flip", "triu", "tril",
-    "triu_", "tril_", "constant_pad_nd", "slice_backward", "select_backward", "diagonal", "contiguous", "_foreach_copy_",
-    "select_scatter", "slice_scatter", "as_strided_scatter",
+    "triu_", "tril_", "constant_pad_nd", "slice_backward", "select_backward", "diagonal", "contiguous",
+    "_foreach_copy_", "select_scatter", "slice_scatter", "as_strided_scatter",
 )  # fmt: skip
 _FILLS = (
     "fill_", "fill", "zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_zeros", "new_ones",

@@ -1,0 +1,209 @@
+"""`trace` and `trace_step`: a training step run on no memory, twice, and what was seen of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.optim import Optimizer
+
+from torchledger.tracer.errors import TraceError
+from torchledger.tracer.fake import Fakes, as_if_real, tensor_types, undisturbed
+from torchledger.tracer.recorder import Recorder
+from torchledger.tracer.result import Trace
+from torchledger.tracer.source import source_of
+
+LossFunction: TypeAlias = Callable[[Any, Any], torch.Tensor]
+OptimizerFactory: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+_NO_DATA = "a traced step has no data"
+_REMEDY = (
+    "Take the decision from shapes instead of values, pass the value in as a Python number, or trace a step that "
+    "leaves this out"
+)
+
+
+def trace(
+    model: nn.Module,
+    batch: Any,
+    *,
+    loss: LossFunction | None = None,
+    optimizer: Optimizer | OptimizerFactory | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+    gradient_clip: float = 0.0,
+    steps: int = 2,
+) -> Trace:
+    """Run training steps of a model on no memory and write down every operation and allocation.
+
+    The model, its hooks, buffers, gradients and mode, the optimizer and every random stream stay as they are: what runs
+    is a copy on fake tensors. The step is forward, loss, backward, clip, `optimizer.step()`, `zero_grad()`.
+
+    Args:
+        model: any module; it may stand on a GPU or on meta, the step is traced as the CPU would run it.
+        batch: what the model takes: a tensor, a tuple or list (positional) or a mapping (by name).
+        loss: of the model's output and the batch, a scalar. Nothing: the output itself if it is a scalar, else its
+            `loss` (as Hugging Face models return).
+        optimizer: one made on this model's parameters, or a function of parameters that makes one. Nothing: forward and
+            backward only.
+        precision: `bf16` runs forward and loss under `torch.autocast`.
+        gradient_clip: largest global gradient norm, 0 does not clip.
+        steps: how many steps; the ledger is of the last. The first one makes the optimizer's state.
+
+    Returns:
+        Ledger of the last step, timeline of all.
+
+    Raises:
+        TraceError: the step needs data (`.item()`, a data-dependent shape), has no loss, or cannot be copied.
+    """
+    with _tracing() as (mode, recorder):
+        fakes = Fakes(mode)
+        types = tensor_types(model)
+        try:
+            fake_model, fake_batch = fakes.of(model, types), fakes.of(batch)
+            fake_loss = fakes.of(loss) if isinstance(loss, nn.Module) else loss
+            fake_optimizer = _optimizer(fakes, optimizer, fake_model)
+        except (TypeError, RuntimeError) as error:
+            raise TraceError(
+                f"the model cannot be copied: {error}", remedy="Use trace_step, which builds it anew"
+            ) from error
+        step = _Step(
+            fake_model,
+            fake_batch,
+            loss=fake_loss,
+            optimizer=fake_optimizer,
+            precision=precision,
+            gradient_clip=gradient_clip,
+        )
+        with mode, recorder, _explained(recorder):
+            recorder.register(fake_model)
+            recorder.register_inputs(_tensors(fake_batch))
+            for number in range(1, steps + 1):
+                recorder.mark(f"step {number}")
+                step()
+    return recorder.trace(since=f"step {steps}")
+
+
+def trace_step(build: Callable[[], Callable[[], object]], *, steps: int = 2) -> Trace:
+    """Build and run the user's own training step on no memory.
+
+    Args:
+        build: makes model, optimizer and data, and returns the step, a function of nothing. Tensors made in it are
+            fake.
+        steps: how many times the step is run; the ledger is of the last. The first one makes the optimizer's state.
+
+    Returns:
+        Ledger of the last step, timeline from the first tensor that `build` makes.
+
+    Raises:
+        TraceError: the step needs data (`.item()`, a data-dependent shape).
+    """
+    with _tracing() as (mode, recorder), mode, recorder, _explained(recorder):
+        with recorder.phase("build"):
+            step = build()
+        for number in range(1, steps + 1):
+            recorder.mark(f"step {number}")
+            step()
+    return recorder.trace(since=f"step {steps}")
+
+
+class _Step:
+    """The plain training step of `trace`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Any,
+        *,
+        loss: LossFunction | None,
+        optimizer: Optimizer | None,
+        precision: str,
+        gradient_clip: float,
+    ) -> None:
+        self.model = model
+        self.batch = batch
+        self.loss = loss
+        self.optimizer = optimizer
+        self.precision = precision
+        self.gradient_clip = gradient_clip
+
+    def __call__(self) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+            output = _called(self.model, self.batch)
+            loss = self._loss(output)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.gradient_clip > 0:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
+        if self.optimizer is not None:
+            self.optimizer.step()
+        self.model.zero_grad(set_to_none=True)
+
+    def _loss(self, output: Any) -> torch.Tensor:
+        if self.loss is not None:
+            return self.loss(output, self.batch)
+        if isinstance(output, torch.Tensor) and output.numel() == 1:
+            return output
+        found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+        if isinstance(found, torch.Tensor):
+            return found
+        raise TraceError(
+            f"the model returns {type(output).__name__}, which is no loss",
+            remedy="Pass loss=, a function of output and batch",
+        )
+
+
+def _called(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+def _optimizer(fakes: Fakes, optimizer: Optimizer | OptimizerFactory | None, model: nn.Module) -> Optimizer | None:
+    if optimizer is None:
+        return None
+    if isinstance(optimizer, Optimizer):
+        return fakes.of(optimizer)
+    return optimizer(model.parameters())
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    if isinstance(batch, Mapping):
+        return [tensor for item in batch.values() for tensor in _tensors(item)]
+    return [tensor for item in batch for tensor in _tensors(item)] if isinstance(batch, (tuple, list)) else []
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[tuple[FakeTensorMode, Recorder]]:
+    """A fake mode and a recorder, every global of torch that is touched put back."""
+    with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
+        yield FakeTensorMode(allow_non_fake_inputs=True), Recorder()
+
+
+@contextlib.contextmanager
+def _explained(recorder: Recorder) -> Iterator[None]:
+    """What fake tensors cannot do as a `TraceError`; the user's own exceptions with the module named."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
+        place = recorder.modules.failed or recorder.modules.path
+        source = source_of(error.__traceback__)
+        what = str(getattr(error, "func", error))
+        problem = f"{what} needs the values of a tensor, and {_NO_DATA}:"
+        raise TraceError(problem, module=place, source=source, remedy=_REMEDY) from error
+    except Exception as error:
+        failed = recorder.modules.failed
+        where = f"in module `{failed}`" if failed else "outside every module"
+        error.add_note(f"while tracing a step, {where}, at {source_of(error.__traceback__)}")
+        raise
