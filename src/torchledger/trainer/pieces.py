@@ -91,7 +91,7 @@ def _texts(path: Path, file: SourceFile) -> Iterator[str]:
                 held += decoder.decode(block)
                 end = held.rfind("\n") + 1
                 if end == 0 and len(held) > LONGEST_LINE:
-                    end = len(held) - len(END_OF_TEXT)  # what is kept back may be the beginning of a mark
+                    end = _between_marks(held)
                 if end:
                     yield held[:end]
                     held = held[end:]
@@ -102,3 +102,10 @@ def _texts(path: Path, file: SourceFile) -> Iterator[str]:
         raise SourceError(f"{path} has changed while it was being prepared; start again")
     if held:
         yield held
+
+
+def _between_marks(text: str) -> int:
+    """The last place to cut a text so that no end-of-text mark is cut, not even one whose rest is still to come."""
+    end = len(text) - len(END_OF_TEXT) + 1
+    across = text.rfind(END_OF_TEXT, end - len(END_OF_TEXT) + 1)
+    return end if across < 0 else across + len(END_OF_TEXT)

@@ -94,10 +94,9 @@ def prepare(
         raise PrepareError(f"the validation fraction must lie between 0 and 1, got {validation_fraction}")
     folder = Path(out_dir)
     try:
+        _check_apart(source, folder)
         choice = _choose_tokenizer(tokenizer, vocab_size)
         sources = find_sources(source, exclude=folder, progress=progress)
-        if sources.kind != "stdlib" and sources.root.resolve() == folder.resolve():
-            raise PrepareError(f"{folder} holds the source; choose another folder for the result")
         inputs_hash = _hash_inputs(sources, choice, validation_fraction, seed)
         reused = _find_earlier(folder, inputs_hash)
         if reused is not None:
@@ -109,6 +108,16 @@ def prepare(
         raise PrepareError(str(error)) from error
     except OSError as error:
         raise PrepareError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _check_apart(source: Path | str, folder: Path) -> None:
+    """Refuse to write the result over its source, or into it at the top, where the next run would read it as text."""
+    ours = {
+        folder,
+        *(folder / name for name in (SOURCES_NAME, SUMMARY_NAME, TOKENIZER_NAME, TRAIN_NAME, VALIDATION_NAME)),
+    }
+    if Path(source).resolve() in {path.resolve() for path in ours}:
+        raise PrepareError(f"the result would overwrite the source {source}; choose another folder for it")
 
 
 def _choose_tokenizer(tokenizer: Path | str, vocab_size: int) -> _Choice:

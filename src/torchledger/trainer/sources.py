@@ -150,7 +150,7 @@ def _inspect_file(name: str, path: Path) -> SourceFile | SkippedFile:
                 digest.update(block)
                 size += len(block)
                 separators += (tail + block).count(mark)
-                tail = block[1 - len(mark) :]  # one byte short of a mark: none is missed, none counted twice
+                tail = (tail + block)[1 - len(mark) :]  # one byte short of a mark: none is missed or counted twice
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return SkippedFile(name, "not UTF-8")
