@@ -5,8 +5,8 @@ where that is defined; range, step and digits are arithmetic on these (`NumberFo
 
 `encode` rounds any number to the nearest one of a format, ties to even, on integers only, so that nothing is rounded
 twice on the way; `decode` says what a pattern means. Both agree bit for bit with PyTorch, which the tests show for
-every pattern of the 8-bit and 16-bit formats and thousands of drawn values. (PyTorch rounds FP64 to FP32 before it rounds
-to anything smaller; so it may differ in the last bit from what a single rounding of an FP64 value gives.)
+every pattern of the 8-bit and 16-bit formats and thousands of drawn values. (PyTorch rounds FP64 to FP32 before it
+rounds to anything smaller, so it may differ in the last bit from what one rounding of an FP64 value gives.)
 
 *Beyond the largest number* there are two conventions, and E4M3 is where they part, because it has no infinity.
 PyTorch's cast to E4M3 saturates to 448 since version 2.12 (and gave NaN before); its cast to E5M2 becomes infinity.

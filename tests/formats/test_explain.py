@@ -1,0 +1,105 @@
+import json
+import math
+from fractions import Fraction
+
+import pytest
+
+from torchledger import formats
+from torchledger.formats import FormatError
+
+
+def test_a_small_gradient_vanishes_in_fp16_and_not_in_bf16():
+    """1e-8 is below half of FP16's smallest number 2^-24, and within BF16's range with an error of 0.1 %."""
+    rows = {row.format: row for row in formats.explain_value("1e-8")}
+    assert rows["FP16"].value == 0
+    assert rows["FP16"].reason == "at most 2^-25, half of the smallest subnormal 2^-24 = 5.96e-8: rounds to zero"
+    assert rows["FP16"].relative_error == -1
+    assert rows["BF16"].value == pytest.approx(1.0012e-8, rel=5e-5)
+    assert rows["BF16"].value == (1 + 44 / 128) * 2**-27
+    assert rows["BF16"].reason == "rounded to the nearest of 8 significant bits: steps of 2^-34 here"
+    assert rows["BF16"].step == 2**-34
+    assert list(rows) == [fmt.name for fmt in formats.known()]
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "reason"),
+    [
+        ("0.5", "fp16", "exact"),
+        ("0", "fp16", "exact"),
+        ("70000", "fp16", "beyond the largest value 65,504: becomes infinity"),
+        (
+            "500",
+            "e4m3",
+            (
+                "beyond the largest value 448: is cut to it "
+                "(PyTorch saturates since 2.12 (pull request 178817); before, it became NaN)"
+            ),
+        ),
+        ("3e-8", "fp16", "below the smallest normal 2^-14 = 6.10e-5: steps of 2^-24"),
+        ("0x1p-24", "fp16", "below the smallest normal 2^-14 = 6.10e-5: steps of 2^-24, and hits one exactly"),
+        ("1e-400", "fp64", "at most 2^-1075, half of the smallest subnormal 2^-1074 = 4.94e-324: rounds to zero"),
+        ("inf", "fp16", "has a pattern of its own"),
+        ("nan", "e4m3", "has a pattern of its own"),
+        ("1/3", "bf16", "rounded to the nearest of 8 significant bits: steps of 2^-9 here"),
+    ],
+)
+def test_reasons(number: str, name: str, reason: str):
+    """Each outcome says which border it crossed."""
+    assert formats.explain_value(number, [name])[0].reason == reason
+
+
+def test_nan_where_there_is_no_infinity():
+    """Without saturation E4M3 has only NaN to say that a number is too large."""
+    row = formats.explain_value(500, ["e4m3"], overflow="nonfinite")[0]
+    assert math.isnan(row.value)
+    assert row.reason.startswith("beyond the largest value 448: becomes NaN, as there is no infinity")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1e-8", Fraction(1, 10**8)),
+        ("1/3", Fraction(1, 3)),
+        (" 65520 ", Fraction(65520)),
+        ("-1.5E3", Fraction(-1500)),
+        ("0x1.8p1", 3.0),
+        ("1_000", Fraction(1000)),
+        (2.5, 2.5),
+    ],
+)
+def test_numbers_are_read_exactly(text, number):
+    """A decimal text is that decimal, not the float beside it."""
+    assert formats.read_number(text) == number
+
+
+def test_special_numbers():
+    """Infinities, NaN and a negative zero can be asked for."""
+    assert formats.read_number("-inf") == -math.inf
+    assert math.isnan(formats.read_number("NaN"))
+    assert math.copysign(1, formats.read_number("-0.0")) == -1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "1e", "1/0", "1e999999999", "1e-999999999", "0x1p99999", "0xzz", "1e2e3", "--1"]
+)
+def test_what_is_no_number(text: str):
+    """Nonsense and numbers beyond any use are refused at once."""
+    with pytest.raises(FormatError, match=r"is no number|far beyond"):
+        formats.read_number(text)
+
+
+@pytest.mark.parametrize("fmt", formats.known(), ids=lambda fmt: fmt.name)
+def test_descriptions_are_plain_rows(fmt):
+    """A row has the properties of its format, and is JSON."""
+    row = formats.describe(fmt)
+    assert json.loads(json.dumps(row)) == row
+    assert row["bits"] == row["sign_bits"] + row["exponent_bits"] + row["mantissa_bits"] == len(row["layout"]) - 2
+    assert row["epsilon"] == 2.0 ** -row["mantissa_bits"]
+    assert row["max"] == fmt.max
+
+
+def test_descriptions_take_names():
+    """A name will do; an unknown one is refused."""
+    assert formats.describe("half")["name"] == "FP16"
+    with pytest.raises(FormatError):
+        formats.describe("quarter")
