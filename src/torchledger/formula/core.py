@@ -1,0 +1,152 @@
+"""The core of attention, walked on the tape: scores, softmax, values, as the CPU's kernels run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torchledger import ops
+from torchledger.formula.pointwise import dropped, scaled, soft_capped, softmax
+from torchledger.formula.tape import Tape, Value
+from torchledger.ledger import Amount
+from torchledger.ops import Piece
+from torchledger.spec import ModelSpec, Recipe
+
+
+class Heads(NamedTuple):
+    """Queries [B, T, H, d], keys [B, T, K, d] and values [B, T, K, value size]."""
+
+    query: Value
+    key: Value
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the layers of one kind share.
+
+    Attributes:
+        mask: what is added to the scores; nothing where the kernel knows causality by itself.
+        pairs: query-key pairs that the mask lets through.
+    """
+
+    mask: Value | None
+    pairs: Amount
+
+
+def core(tape: Tape, spec: ModelSpec, recipe: Recipe, heads: Heads, context: Context) -> Value:
+    """Each query over the keys it sees: -> [B, T, H·value size]."""
+    with tape.inside("core"):
+        if recipe.attention == "math" or spec.attention.logit_soft_cap is not None:
+            return _math(tape, spec, heads, context)
+        if has_fused_kernel(spec):
+            return _fused(tape, spec, heads, context)
+        return _unfused(tape, spec, heads, context)
+
+
+def has_fused_kernel(spec: ModelSpec) -> bool:
+    """Whether the CPU's fused kernel takes it: no dropout, values as wide as keys.
+
+    Source: `use_flash_attention_cpp` in aten/src/ATen/native/transformers/sdp_utils_cpp.cpp.
+    """
+    return not spec.attention.dropout > 0 and spec.value_head_size == spec.head_size
+
+
+def _math(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
+    """bmm, [soft-cap], + mask in place, softmax, [dropout], bmm: scores of the whole square are written and kept."""
+    groups = _groups(spec)
+    q = scaled(tape, "", _by_head(tape, "query", heads.query, 1), "query · scale")
+    k, v = _by_head(tape, "key", heads.key, groups), _by_head(tape, "value", heads.value, groups)
+    return _by_token(tape, _attended(tape, spec, Heads(q, k, v), context, tape.matmul_format(q)), heads.query)
+
+
+def _unfused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
+    """What torch's kernel falls back to: the same in FP32, with √scale on queries and keys each.
+
+    Source: `_scaled_dot_product_attention_math` in aten/src/ATen/native/transformers/attention.cpp.
+    """
+    groups, number_format = _groups(spec), tape.matmul_format(heads.value)
+    q, k, v = (
+        tape.cast("", f"{name} in FP32", tape.cast("", name, x, number_format), "fp32")
+        for name, x in zip(("query", "key", "value"), heads, strict=True)
+    )
+    q = scaled(tape, "", _by_head(tape, "query", q, 1), "query · √scale")
+    k = scaled(tape, "", _by_head(tape, "key", k, groups), "key · √scale")
+    v = _by_head(tape, "value", v, groups)
+    mixed = _attended(tape, spec, Heads(q, k, v), context, "fp32")
+    return _by_token(tape, tape.cast("", "mixed values", mixed, number_format), heads.query)
+
+
+def _attended(tape: Tape, spec: ModelSpec, heads: Heads, context: Context, number_format: str) -> Value:
+    """From queries, keys and values [B·H, T, ...], the queries scaled: -> [B·H, T, value size]."""
+    batch, T, _ = heads.query.shape
+    sizes = (batch, T, T, spec.head_size, spec.value_head_size)
+    size = 2 if number_format == "bf16" else 4
+    score, value = ops.attention_math(*sizes, pairs=context.pairs, element_bytes=size)
+    d_weights, d_value, d_query, d_key = ops.attention_math_backward(*sizes, pairs=context.pairs, element_bytes=size)
+    operands = (heads.query, heads.key)
+    scores = _product(tape, operands, score, (d_query, d_key), tape.make("scores", (batch, T, T), number_format))
+    if spec.attention.logit_soft_cap is not None:
+        scores = soft_capped(tape, "", scores, "scores")
+    tape.run("", ops.pointwise("add", scores.num_elements, element_bytes=size), number_format)
+    weights = softmax(tape, "", scores, "attention weights")
+    if spec.attention.dropout > 0:
+        weights = dropped(tape, "", weights, "attention weights")
+    mixed = tape.make("mixed values", (batch, T, spec.value_head_size), number_format)
+    return _product(tape, (weights, heads.value), value, (d_weights, d_value), mixed)
+
+
+def _product(tape: Tape, operands: tuple[Value, Value], forward: Piece, backward: tuple[Piece, ...], y: Value) -> Value:
+    """One of the two batched products, in the format of its result y. Keeps both operands."""
+    cast = (tape.cast("", f"{forward.op} operand", x, y.number_format) for x in operands)
+    tape.save("bmm", *cast)
+    tape.run("", (forward,), y.number_format, y)
+    tape.then("", backward, y.number_format)
+    return y
+
+
+def _fused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
+    """One kernel: keeps queries, keys and values as it reads them, its output and a logsumexp a row."""
+    B, T, H, d = heads.query.shape
+    number_format = tape.matmul_format(heads.query)
+    q, k, v = (
+        tape.cast("", f"{name} read", _repeated(tape, name, x, groups), number_format)
+        for name, x, groups in zip(("query", "key", "value"), heads, (1, _groups(spec), _groups(spec)), strict=True)
+    )
+    y = tape.make("mixed values", (B, T, H, d), number_format)
+    logsumexp = tape.make("logsumexp", (B, H, T), "fp32")
+    tape.save("attention", q, k, v, *(() if context.mask is None else (context.mask,)))
+    sizes, size = (B * H, T, T, d, d), y.element_bytes
+    forward = ops.attention_fused(*sizes, pairs=context.pairs, element_bytes=size)
+    tape.run("", forward, number_format, y, logsumexp)
+    tape.save("attention", y, logsumexp)
+    tape.then("", ops.attention_fused_backward(*sizes, pairs=context.pairs, element_bytes=size), number_format)
+    return tape.merge("", "mixed values", y, (1, 1, 2))
+
+
+def _by_head(tape: Tape, name: str, x: Value, groups: Amount) -> Value:
+    """[B, T, K, d] -> [B·K·groups, T, d], every key-value head repeated for its group of query heads."""
+    return tape.merge("", name, x.permuted(0, 2, 1, 3).repeated(2, groups), (3, 1, 1))
+
+
+def _repeated(tape: Tape, name: str, x: Value, groups: Amount) -> Value:
+    """[B, T, K, d] -> [B, K·groups, T, d]."""
+    return tape.merge("", name, x.permuted(0, 2, 1, 3).repeated(2, groups), (1, 2, 1, 1))
+
+
+def _by_token(tape: Tape, mixed: Value, query: Value) -> Value:
+    """[B·H, T, d] -> [B, T, H·d], B, T and H those of `query`."""
+    B, T, H, _ = query.shape
+    d = mixed.shape[2]
+    view = Value((B, H, T, d), (H * T * d, T * d, d, 1), mixed.number_format, mixed.storage)
+    return tape.merge("", "mixed values", view.permuted(0, 2, 1, 3), (1, 1, 2))
+
+
+def _groups(spec: ModelSpec) -> Amount:
+    """Query heads to one key-value head."""
+    heads: Amount = spec.attention.num_heads
+    key_value_heads: Amount = spec.num_key_value_heads
+    if heads == key_value_heads:
+        return 1
+    whole = isinstance(heads, int) and isinstance(key_value_heads, int)
+    return heads // key_value_heads if whole else heads / key_value_heads
