@@ -6,8 +6,6 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from torchledger.config.place import Place
 from torchledger.config.structure import NONE, default_of, field_types, settable_fields, switches_off
 
@@ -64,6 +62,8 @@ def to_toml(value: Any) -> str:
     Raises:
         TypeError: our mistake: the value holds something that no configuration can.
     """
+    import tomli_w  # loads decimal, which reading a configuration does not need
+
     return tomli_w.dumps(to_dict(value))
 
 

@@ -1,15 +1,19 @@
 """What a format can represent, and what becomes of one number in each of them: plain rows for a viewer to draw."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchledger.formats.catalog import get, known
 from torchledger.formats.encode import Encoded, Kind, Overflow, bit_pattern, encode
 from torchledger.formats.format import FormatError, NumberFormat
 from torchledger.units import format_number
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _LARGEST_POWER_OF_TEN = 5000
 
@@ -65,6 +69,8 @@ def read_number(text: str | float | Fraction) -> float | Fraction:
 
 
 def _exact(plain: str) -> float | Fraction:
+    from fractions import Fraction  # loads decimal (10 ms), which rooms that only ask for bytes do not need
+
     if "0x" in plain:
         return float.fromhex(plain)
     if plain.lstrip("+-") in {"inf", "infinity", "nan"}:
