@@ -24,6 +24,7 @@ def test_the_driver_reports_other_bytes():
     [
         ("fp32", 4 + 4 + 8),
         ("bf16", 4 + 4 + 8),
+        ("fp16", 4 + 4 + 8),
         ("bf16-master", 2 + 2 + 4 + 8),
         ("bf16-moments", 2 + 2 + 8),
         ("bf16-pure", 2 + 2 + 4),

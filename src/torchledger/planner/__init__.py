@@ -7,6 +7,7 @@ rates.py     how fast a machine is, as curves over size
 time.py      seconds of a step, line by line; MFU and HFU
 """
 
+from torchledger.planner.assumed import AssumedMfu, assumed_mfu
 from torchledger.planner.errors import Contradiction, PlanError, Underdetermined
 from torchledger.planner.napkin import QUANTITIES, Napkin, solve
 from torchledger.planner.rates import Rates
@@ -17,6 +18,7 @@ __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",
     "QUANTITIES",
+    "AssumedMfu",
     "Contradiction",
     "Holding",
     "LineTime",
@@ -26,6 +28,7 @@ __all__ = [
     "StateBytes",
     "StepTime",
     "Underdetermined",
+    "assumed_mfu",
     "hfu",
     "mfu",
     "solve",

@@ -37,6 +37,10 @@ _PRODUCTS: tuple[Product, ...] = (
 )
 
 
+def _show_chips(n: float) -> str:
+    return f"{group_digits(round(n))} chip{'' if round(n) == 1 else 's'}"
+
+
 def _ceil(x: float) -> float:
     return math.ceil(round(x, 6))
 
@@ -48,7 +52,7 @@ _TERMS: Mapping[str, Term] = MappingProxyType(
             Term("params", "parameters", format_count, math.floor),
             Term("tokens", "tokens", lambda x: f"{format_count(x)} tokens", math.floor),
             Term("days", "time", lambda x: f"{format_number(x)} days"),
-            Term("num_chips", "chips", lambda x: f"{group_digits(round(x))} chips", _ceil),
+            Term("num_chips", "chips", _show_chips, _ceil),
             Term("mfu", "MFU", format_number),
             Term("peak_flops_per_s", "peak", format_flops_per_s),
             Term("total_flops", "FLOPs", format_flops),

@@ -60,6 +60,7 @@ class StateBytes:
 _PRECISIONS: Mapping[str, tuple[int, int, int, int, str]] = {
     "fp32": (4, 4, 0, 4, "everything in FP32"),
     "bf16": (4, 4, 0, 4, "autocast: FP32 parameters, gradients and moments, matmuls in BF16"),
+    "fp16": (4, 4, 0, 4, "autocast: FP32 parameters, gradients and moments, matmuls in FP16, with loss scaling"),
     "bf16-master": (2, 2, 4, 4, "BF16 weights and gradients, FP32 master copy (ZeRO, arXiv:1910.02054, section 3.1)"),
     "bf16-moments": (2, 2, 0, 4, "BF16 weights and gradients, FP32 moments, no master copy"),
     "bf16-pure": (2, 2, 0, 2, "everything in BF16: small updates round away"),

@@ -72,22 +72,25 @@ def _state_of(params: int, holdings: Sequence[Holding]) -> tuple[Block, ...]:
     """Whether the training state of the model fits, spread evenly over all chips."""
     if not holdings:
         return ()
-    lines = []
+    lines = [holdings[0].state.text]
     for holding in holdings:
         share = holding.share_needed(params)
         verdict = "fits" if share <= 1 else "does not fit"
-        each = -(-params * holding.state.total // holding.num_chips)
+        needed = _show_bytes(holding, -(-params * holding.state.total // holding.num_chips))
         lines.append(
-            f"{holding.state.text}: {format_bytes(each)} of {show_capacity(holding)} ({holding.label}) a chip,"
-            f" {format_percent(share)}, {verdict}"
+            f"{needed} of {show_capacity(holding)} a chip, {holding.label}: {format_percent(share)}, {verdict}"
         )
     return (Lines(tuple(lines), "training state, spread evenly over all chips, activations not counted"),)
 
 
 def show_capacity(holding: Holding) -> str:
     """A chip's bytes: decimal where they are what the label says, binary where a driver reported them."""
+    return _show_bytes(holding, holding.bytes_per_chip)
+
+
+def _show_bytes(holding: Holding, num_bytes: int) -> str:
     show = format_bytes_decimal if holding.label == "nominal" else format_bytes
-    return show(holding.bytes_per_chip)
+    return show(num_bytes)
 
 
 def holding_screen(

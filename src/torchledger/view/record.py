@@ -32,8 +32,8 @@ def record_to_dict(record: RunRecord) -> dict[str, Any]:
         "samples": record.samples,
         "findings": [asdict(each) for each in record.findings],
     }
-    plain: dict[str, Any] = _plain(data)
-    return plain
+    flat: dict[str, Any] = plain(data)
+    return flat
 
 
 def record_to_json(record: RunRecord, *, indent: int | None = None) -> str:
@@ -81,11 +81,12 @@ def record_from_json(text: str) -> RunRecord:
     return record_from_dict(data)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: mappings and lists all the way down, what is not finite as null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

@@ -1,0 +1,15 @@
+"""What the shell offers on TAB: chips, models. Nothing is loaded until a TAB is pressed."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def chip_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Keys of the catalog that start like this."""
+    from torchledger.machine import list_chips
+
+    return [
+        CompletionItem(chip.key, help=chip.name) for chip in list_chips() if chip.key.startswith(incomplete.lower())
+    ]

@@ -1,0 +1,90 @@
+"""What becomes of an error: one message on stderr and an exit code.
+
+0    fine
+1    something failed that the question is not to blame for (a full disk, a NaN loss, our own mistake)
+2    wrong usage or configuration
+3    does not fit
+4    `compare` beyond tolerance
+130  interrupted
+143  terminated
+"""
+
+from __future__ import annotations
+
+import traceback
+
+import click
+
+FAILED = 1
+WRONG_USAGE = 2
+DOES_NOT_FIT = 3
+BEYOND_TOLERANCE = 4
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class DoesNotFit(click.ClickException):
+    """The answer is that it does not fit: exit code 3."""
+
+    exit_code = DOES_NOT_FIT
+
+
+class Failed(click.ClickException):
+    """Something failed that the question is not to blame for: exit code 1."""
+
+    exit_code = FAILED
+
+
+def report_failure(error: Exception, *, debug: bool = False) -> int:
+    """Tell the user what went wrong, and give the exit code.
+
+    An error that this package raises on purpose (a `ValueError` of its own) is its message and no more. Anything else
+    is our mistake: one line, and how to see the traceback.
+    """
+    if debug and not isinstance(error, (click.exceptions.Exit, click.Abort)):
+        traceback.print_exception(error)
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.Abort():
+            click.echo("interrupted", err=True)
+            return INTERRUPTED
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case ValueError() if _is_ours(error):
+            click.echo(f"error: {error}", err=True)
+            return WRONG_USAGE
+        case ModuleNotFoundError() if extra := _missing_extra(error):
+            click.echo(f"error: this needs {error.name}: pip install 'torchledger[{extra}]'", err=True)
+            return FAILED
+        case OSError():
+            where = f": {error.filename}" if error.filename else ""
+            click.echo(f"error: {error.strerror or error}{where}", err=True)
+            return FAILED
+    hint = "" if debug else "; torchledger --debug ... shows where"
+    click.echo(f"error: {type(error).__name__}: {error}{hint}", err=True)
+    return FAILED
+
+
+def _is_ours(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] == "torchledger"
+
+
+_EXTRAS = {
+    "torch": "torch",
+    "numpy": "torch",
+    "safetensors": "torch",
+    "psutil": "torch",
+    "pynvml": "torch",
+    "einops": "torch",
+    "jaxtyping": "torch",
+    "tokenizers": "tokenize",
+    "sympy": "symbolic",
+    "transformers": "hf",
+    "huggingface_hub": "hf",
+}
+
+
+def _missing_extra(error: ModuleNotFoundError) -> str | None:
+    return _EXTRAS.get((error.name or "").partition(".")[0])

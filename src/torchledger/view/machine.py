@@ -1,0 +1,79 @@
+"""Chips on the screen: everything the catalog knows of one, or one row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchledger.machine import Chip, Fact
+from torchledger.units import (
+    UNKNOWN,
+    format_bytes,
+    format_bytes_decimal,
+    format_flops_per_s,
+    format_number,
+    format_rate,
+)
+from torchledger.view.screen import Block, Lines, Row, Table
+
+
+def chip_screen(chip: Chip, facts: Sequence[Fact]) -> tuple[Block, ...]:
+    """Everything known of a chip; a sparse peak stands beside the dense one and is never the denominator."""
+    rows = tuple(Row((fact.what, show_fact(fact), _sparse(fact), fact.note)) for fact in facts)
+    blocks: list[Block] = [Table(("<fact", "<value", "<with sparsity", "<note"), rows, chip.name)]
+    if chip.sparsity is not None:
+        blocks.append(Lines((chip.sparsity.reason,), mark="note"))
+    return tuple(blocks)
+
+
+def chips_table(chips: Sequence[Chip]) -> Table:
+    """One row a chip: its dense peaks, memory, bandwidth and confidence."""
+    columns = ("<name", "<key", "bf16 dense", "fp8 dense", "fp32", "memory", "bandwidth", "year", "<confidence")
+    return Table(columns, tuple(_chip_row(chip) for chip in chips), "known machines (dense peaks)")
+
+
+def show_fact(fact: Fact) -> str:
+    """A fact's value as text."""
+    return _show(fact.value, fact.unit, nominal="nominal" in fact.what)
+
+
+def _sparse(fact: Fact) -> str:
+    return "" if fact.sparse is None else _show(fact.sparse, fact.unit)
+
+
+def _show(value: float | str | None, unit: str, *, nominal: bool = False) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, str):
+        return value
+    match unit:
+        case "FLOP/s" | "op/s":
+            # always in tera, so that a dense and a sparse figure are read against each other
+            return f"{format_number(value / 1e12, 4)} T{unit}"
+        case "B":
+            return format_bytes_decimal(value) if nominal else format_bytes(value)
+        case "B/s":
+            return format_rate(value)
+        case "":
+            return str(value)
+    return f"{format_number(value, 4)} {unit}"
+
+
+def _chip_row(chip: Chip) -> Row:
+    peaks = {peak.number_format: peak.dense_flops_per_s for peak in chip.peaks}
+    return Row(
+        (
+            chip.name,
+            chip.key,
+            *(_peak(chip, peaks, number_format) for number_format in ("bf16", "fp8", "fp32")),
+            format_bytes_decimal(chip.memory_bytes_nominal),
+            format_rate(chip.memory_bandwidth),
+            str(chip.year or UNKNOWN),
+            chip.confidence,
+        )
+    )
+
+
+def _peak(chip: Chip, peaks: dict[str, float], number_format: str) -> str:
+    if number_format in chip.lacks:
+        return "none"
+    return format_flops_per_s(peaks.get(number_format))
