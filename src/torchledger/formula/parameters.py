@@ -19,7 +19,7 @@ With V vocabulary, D hidden size, L layers, H heads of size d, K key-value heads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -105,7 +105,7 @@ def num_active_parameters(spec: ModelSpec) -> Amount:
         return num_parameters(spec)
     idle = moe.num_experts - moe.experts_per_token
     expert = sum(each.num_elements for each in _layer(spec, is_moe=True) if _EXPERT in each.name)
-    return num_parameters(spec) - _layer_counts(spec)[True] * idle * expert
+    return num_parameters(spec) - _layer_counts(spec).get(True, 0) * idle * expert
 
 
 def num_embedding_parameters(spec: ModelSpec) -> Amount:
@@ -158,13 +158,19 @@ def _folded_layers(spec: ModelSpec) -> Iterator[Parameter]:
 
 def _expanded_layers(spec: ModelSpec) -> Iterator[Parameter]:
     for index in range(spec.num_layers):
-        for each in _layer(spec, is_moe=spec.layer(index).is_moe):
-            name = f"layers.{index}.{each.name}"
-            if _EXPERT not in name:
-                yield replace(each, name=name)
-                continue
-            before, _, after = name.partition(_EXPERT)
-            yield from (replace(each, name=f"{before}experts.{j}.{after}", times=1) for j in range(each.times))
+        layer = list(_layer(spec, is_moe=spec.layer(index).is_moe))
+        routed = [each for each in layer if _EXPERT in each.name]
+        for each in layer:
+            if _EXPERT not in each.name:
+                yield replace(each, name=f"layers.{index}.{each.name}")
+            elif each is routed[0]:
+                yield from _expanded_experts(f"layers.{index}.", routed)
+
+
+def _expanded_experts(prefix: str, routed: Sequence[Parameter]) -> Iterator[Parameter]:
+    for j in range(routed[0].times):
+        for each in routed:
+            yield replace(each, name=prefix + each.name.replace(_EXPERT, f"experts.{j}."), times=1)
 
 
 def _layer_counts(spec: ModelSpec) -> dict[bool, Amount]:
