@@ -1,1 +1,49 @@
-"""formula."""
+"""Ledgers by arithmetic: a model's parameters, the lines of its training step, its memory, in numbers or in symbols.
+
+parameters.py  every parameter by name, shape and number
+layout.py      when a reshape is a copy
+tape.py        a forward pass walked with sizes alone: lines, kept storages, what is run again
+dense.py, pointwise.py, core.py, attention.py, mlp.py, model.py   the modules of the model, walked
+optimizer.py   clipping, step and state
+count.py       the ledger of one step
+memory.py      memory by part and the list of kept activations
+network.py     the lecture's linear networks in closed form
+per_token.py   FLOPs per token, by our count and by the formulas in circulation
+symbolic.py    the same with letters for sizes
+"""
+
+from torchledger.formula.count import count, default_recipe
+from torchledger.formula.memory import MemoryPrediction, Moment, memory
+from torchledger.formula.network import LinearNetwork, linear_network
+from torchledger.formula.parameters import (
+    Parameter,
+    num_active_parameters,
+    num_embedding_parameters,
+    num_parameters,
+    parameters,
+)
+from torchledger.formula.per_token import PerToken, flops_per_token, per_token
+from torchledger.formula.symbolic import Polynomial, SymbolicError, polynomial
+from torchledger.formula.tape import Activation
+
+__all__ = [
+    "Activation",
+    "LinearNetwork",
+    "MemoryPrediction",
+    "Moment",
+    "Parameter",
+    "PerToken",
+    "Polynomial",
+    "SymbolicError",
+    "count",
+    "default_recipe",
+    "flops_per_token",
+    "linear_network",
+    "memory",
+    "num_active_parameters",
+    "num_embedding_parameters",
+    "num_parameters",
+    "parameters",
+    "per_token",
+    "polynomial",
+]

@@ -15,6 +15,7 @@ def attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Co
     """MHA, GQA or MQA: x [B, T, D] -> [B, T, D]."""
     part, d = spec.attention, spec.head_size
     H, K = part.num_heads, spec.num_key_value_heads
+    tape.fan_out("", x, 3)
     query = _heads(tape, spec, "query", linear(tape, "query", x, H * d, bias=part.query_bias), H)
     key = _heads(tape, spec, "key", linear(tape, "key", x, K * d, bias=part.key_bias), K)
     value = _heads(tape, spec, "value", linear(tape, "value", x, K * d, bias=part.value_bias), K)
@@ -26,6 +27,7 @@ def attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Co
 def latent_attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Context) -> Value:
     """MLA (DeepSeek-V2, arXiv:2405.04434, equations 37 to 47): keys and values from one small vector a token."""
     part, H = spec.attention, spec.attention.num_heads
+    tape.fan_out("", x, 2)
     plain, turned, value_size = part.plain_head_size, part.rotary_head_size, part.value_head_size
     if part.query_rank == 0:
         query = linear(tape, "query", x, H * spec.head_size, bias=part.query_bias)

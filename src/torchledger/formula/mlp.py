@@ -22,6 +22,7 @@ def mlp(tape: Tape, path: str, x: Value, spec: MlpSpec) -> Value:
     F, D = spec.intermediate_size, x.shape[-1]
     with tape.inside(path):
         if spec.kind == "gated":
+            tape.fan_out("", x, 2)
             gate = activation(tape, "", linear(tape, "gate", x, F, bias=spec.up_bias), spec.activation)
             inner = multiplied(tape, "", gate, linear(tape, "up", x, F, bias=spec.up_bias), "gate · up")
         else:
@@ -34,7 +35,9 @@ def mixture(tape: Tape, x: Value, spec: MlpSpec, moe: MoeSpec) -> Value:
     tape.assumptions.append(UNIFORM_ROUTING)
     B, T, D = x.shape
     tokens = replace(x, shape=(B * T, D), strides=(D, 1))
+    readers = 2 + (moe.shared_intermediate_size != 0) * (1 + moe.shared_gate)
     with tape.inside("mlp"):
+        tape.fan_out("", tokens, readers)
         weights = _routed(tape, tokens, moe)
         copies = _selected(tape, "token copies", tokens, B * T * moe.experts_per_token)
         expert = replace(spec, intermediate_size=moe.intermediate_size)

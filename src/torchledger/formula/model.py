@@ -81,14 +81,21 @@ def _layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Conte
         return mlp(tape, "mlp", x, spec.mlp)
 
     if spec.parallel:
+        tape.fan_out("", h, 2 if spec.norm.shared else 3)
         x = normed("attention_norm", h, stands=before)
+        if spec.norm.shared:
+            tape.fan_out("", x, 2)
         first = add(tape, "", h, mixed(x))
         return add(tape, "", first, fed(x if spec.norm.shared else normed("mlp_norm", h, stands=before)), "output")
     if placement == "residual":
+        tape.fan_out("", h, 2)
         h = norm(tape, "attention_post_norm", add(tape, "", h, mixed(h)), spec.norm)
+        tape.fan_out("", h, 2)
         return norm(tape, "mlp_post_norm", add(tape, "", h, fed(h)), spec.norm)
+    tape.fan_out("", h, 2)
     x = mixed(normed("attention_norm", h, stands=before))
     h = add(tape, "", h, normed("attention_post_norm", x, stands=after))
+    tape.fan_out("", h, 2)
     x = fed(normed("mlp_norm", h, stands=before))
     return add(tape, "", h, normed("mlp_post_norm", x, stands=after), "output")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from torchledger.formula.layout import Sizes, contiguous, merged
 from torchledger.ledger import Amount, GradientOf, Line, Phase
-from torchledger.ops import Piece, copy
+from torchledger.ops import Piece, copy, gradient_accumulation
 
 #: Bytes of an element. Autocast, masks and token ids need no others.
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "int64": 8, "bool": 1}
@@ -231,6 +231,13 @@ class Tape:
         """The pieces run in the backward pass of what was run last."""
         entries = [_Entry(self._path(module), piece, number_format, self._times) for piece in pieces]
         self._backward.append(entries)
+
+    def fan_out(self, path: str, value: Value, readers: int) -> None:
+        """`value` is read by several operations, whose gradients are added: `readers` - 1 adds an element."""
+        if value.requires_grad and readers > 1:
+            size = value.element_bytes
+            self.then(path, gradient_accumulation(value.num_elements, element_bytes=size), value.number_format)
+            self._backward[-1] *= readers - 1
 
     def copied(self, module: str, name: str, value: Value, number_format: str | None = None) -> Value:
         """A dense copy of `value`, in another format if one is given; its gradient is copied back."""

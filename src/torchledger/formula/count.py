@@ -1,0 +1,74 @@
+"""`count`: the ledger of one training step, by arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchledger import ops
+from torchledger.formula.model import walk
+from torchledger.formula.optimizer import optimizer_lines, trained
+from torchledger.formula.parameters import parameters
+from torchledger.formula.tape import Tape
+from torchledger.ledger import Amount, Convention, Ledger, Line
+from torchledger.spec import ModelSpec, Recipe
+
+#: Longest sequence that `count` assumes where nothing is said.
+LONGEST_DEFAULT = 8192
+
+KEPT_ASSUMPTION = "kept bytes are those of the CPU's kernels of PyTorch 2.13 (RMSNorm made of single operations)"
+BLOCKS_ASSUMPTION = (
+    "executed attention FLOPs take the whole square: blocks that a fused kernel skips are counted as run"
+)
+
+
+def default_recipe(spec: ModelSpec) -> Recipe:
+    """One sequence as long as the model allows, but no longer than 8192 tokens."""
+    return Recipe(batch_size=1, sequence_length=min(spec.max_sequence_length, LONGEST_DEFAULT))
+
+
+def count(spec: ModelSpec, recipe: Recipe | None = None, *, convention: Convention | None = None) -> Ledger:
+    """The ledger of one optimizer step: forward, backward, recompute, loss, clipping, optimizer.
+
+    Equal layers are one line with their number in `times`, under `layers.*`. Every line holds full, exact and executed
+    FLOPs; `convention` only says which of them `Ledger.flops` reads.
+
+    `bytes_kept` of the forward lines adds up to the activations of all micro-batches; those of one are alive at once
+    (`memory`).
+
+    Args:
+        spec: the model.
+        recipe: how it is trained; nothing is `default_recipe(spec)`.
+        convention: how FLOPs are read; nothing is model FLOPs.
+
+    >>> from torchledger.spec import AttentionSpec, MlpSpec
+    >>> tiny = ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64))
+    >>> ledger = count(tiny, Recipe(batch_size=2, sequence_length=8))
+    >>> ledger.where(phase="forward").flops  # 2·16·(2·(4·32² + 3·32·64) + 100·32) + 2·(2·2·2·8²·32)
+    790528
+    >>> ledger.where(phase="backward").flops == 2 * ledger.where(phase="forward").flops
+    True
+    """
+    recipe = default_recipe(spec) if recipe is None else recipe
+    tape = walk(spec, recipe)
+    assumptions = [*tape.assumptions, KEPT_ASSUMPTION]
+    if recipe.attention == "fused":
+        assumptions.append(BLOCKS_ASSUMPTION)
+    return Ledger.of(_lines(spec, recipe, tape), convention=convention, assumptions=assumptions)
+
+
+def _lines(spec: ModelSpec, recipe: Recipe, tape: Tape) -> Iterator[Line]:
+    steps: Amount = recipe.accumulation_steps
+    for line in tape.lines():
+        yield line if steps == 1 else line.repeated(steps)
+    moved = trained(parameters(spec, recipe))
+    if spec.tied_embeddings:
+        width = spec.hidden_size if spec.embedding_size is None else spec.embedding_size
+        yield from _added(spec.vocab_size * width, steps, "embedding")  # the lookup's gradient and the head's
+    if steps != 1:
+        yield from _added(sum(each.total for each in moved), steps - 1, "")
+    yield from optimizer_lines(moved, recipe.optimizer)
+
+
+def _added(elements: Amount, times: Amount, module: str) -> Iterator[Line]:
+    for piece in ops.gradient_accumulation(elements):
+        yield piece.line(module, phase="backward", times=times)
