@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+import pytest
+
+from torchledger.spec import (
+    OptimizerSpec,
+    Recipe,
+    SpecError,
+    Strategy,
+    presets,
+    recipe_mistakes,
+    require_recipe,
+    require_strategy,
+    strategy_mistakes,
+)
+
+
+def optimizer(**changes):
+    return Recipe(optimizer=OptimizerSpec(**changes))
+
+
+def test_the_defaults_can_be():
+    """The recipe and the strategy that nobody changed have no mistake."""
+    assert recipe_mistakes(Recipe()) == []
+    assert strategy_mistakes(Strategy()) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "place"),
+    [
+        (Recipe(batch_size=0), "batch_size"),
+        (Recipe(sequence_length=0), "sequence_length"),
+        (Recipe(accumulation_steps=0), "accumulation_steps"),
+        (Recipe(batch_size=8, accumulation_steps=3), "accumulation_steps"),
+        (Recipe(num_tokens=-1), "num_tokens"),
+        (Recipe(seed=-1), "seed"),
+        (optimizer(learning_rate=0.0), "optimizer.learning_rate"),
+        (optimizer(epsilon=0.0), "optimizer.epsilon"),
+        (optimizer(beta1=1.0), "optimizer.beta1"),
+        (optimizer(beta2=-0.1), "optimizer.beta2"),
+        (optimizer(momentum=1.5), "optimizer.momentum"),
+        (optimizer(weight_decay=-0.1), "optimizer.weight_decay"),
+        (optimizer(gradient_clip=-1.0), "optimizer.gradient_clip"),
+        (optimizer(warmup_steps=-1), "optimizer.warmup_steps"),
+        (optimizer(final_fraction=1.5), "optimizer.final_fraction"),
+    ],
+)
+def test_a_mistake_is_found_at_its_field(recipe, place):
+    """Each impossible value is one mistake, told at the path of its field."""
+    assert [found for found, _ in recipe_mistakes(recipe)] == [place]
+
+
+def test_learned_positions_end_somewhere():
+    """A sequence longer than the learned table is a mistake; rotary positions go on."""
+    recipe = Recipe(sequence_length=1025)
+    assert [place for place, _ in recipe_mistakes(recipe, presets.get("gpt2"))] == ["sequence_length"]
+    assert recipe_mistakes(replace(recipe, sequence_length=1024), presets.get("gpt2")) == []
+    assert recipe_mistakes(replace(recipe, sequence_length=9000), presets.get("llama-3-8b")) == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "place"),
+    [
+        (Strategy(tensor_parallel=0), "tensor_parallel"),
+        (Strategy(shard_level=4), "shard_level"),
+        (Strategy(data_parallel=6, expert_parallel=4), "expert_parallel"),
+    ],
+)
+def test_a_strategy_that_cannot_be(strategy, place):
+    """Group sizes are at least 1, ZeRO has three stages, experts are spread over data-parallel ranks."""
+    assert [found for found, _ in strategy_mistakes(strategy)] == [place]
+
+
+def test_mistakes_raise_together():
+    """Two mistakes are one error."""
+    with pytest.raises(SpecError, match=r"recipe: 2 mistakes\n  batch_size: .*\n  optimizer.beta1: "):
+        require_recipe(Recipe(batch_size=0, optimizer=OptimizerSpec(beta1=2.0)))
+    with pytest.raises(SpecError, match="strategy: shard_level: must be 0, 1, 2 or 3"):
+        require_strategy(Strategy(shard_level=7))
