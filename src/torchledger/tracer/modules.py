@@ -21,13 +21,13 @@ class ModuleStack:
     Attributes:
         path: path of the innermost running module, "" outside and for a root.
         kind: its `ledger_kind` (`attention` makes its matrix products kind `attention`), "" without one.
-        failed: path of the innermost module that an exception left, `None` if none did.
     """
 
     def __init__(self, on_root: Callable[[nn.Module], None]) -> None:
         self.path = ""
         self.kind = ""
-        self.failed: str | None = None
+        self._failed = ""
+        self._exception = 0
         self._on_root = on_root
         # Weak, so that a model the user lets go of is freed as it would be without us.
         self._names: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
@@ -52,6 +52,10 @@ class ModuleStack:
             handle.remove()
         self._handles = []
 
+    def failed_in(self, exception: BaseException) -> str:
+        """Path of the innermost module that the exception left, "" for a root or none."""
+        return self._failed if id(exception) == self._exception else ""
+
     def register(self, root: nn.Module) -> None:
         """Name a root's modules, once."""
         if root in self._names:
@@ -68,8 +72,10 @@ class ModuleStack:
         self.kind = getattr(module, "ledger_kind", "") or self.kind
 
     def _leave(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        if self.failed is None and outputs is None and sys.exc_info()[1] is not None:
-            self.failed = self.path
+        exception = sys.exc_info()[1]
+        if outputs is None and exception is not None and id(exception) != self._exception:
+            # Its number only: an exception held would hold every tensor of its frames.
+            self._failed, self._exception = self.path, id(exception)
         # An exception may have skipped inner modules' hooks: leave them too.
         while self._running:
             left, self.path, self.kind = self._running.pop()

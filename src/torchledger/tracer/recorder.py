@@ -17,7 +17,8 @@ from torchledger.tracer.call import Call
 from torchledger.tracer.graph import PRODUCTS, Graph, Place
 from torchledger.tracer.modules import ModuleStack, buffers_of, parameters_of
 from torchledger.tracer.result import Trace
-from torchledger.tracer.signature import Encoder, Signature, TensorMeta, decode, meta_of
+from torchledger.tracer.scalars import SAVING, SavedScalars
+from torchledger.tracer.signature import Encoder, Signature, TensorMeta, decode, meta_of, with_wrapped_number
 from torchledger.tracer.source import current_source
 from torchledger.tracer.storages import Storages
 
@@ -57,6 +58,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self.modules = ModuleStack(self._register_root)
         self.storages = Storages()
         self.graph = Graph()
+        self.scalars = SavedScalars(self.storages)
         self.assumptions: list[str] = []
         self._parameters: dict[int, int] = {}
         self.marks: dict[str, tuple[int, int]] = {}
@@ -163,11 +165,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
                 gradient_of = self.graph.gradient_of(node, addresses)
             else:
                 self.graph.forward_product(addresses)
+        if phase == "backward":
+            self.scalars.entered(node)
+            if func in SAVING and not isinstance(args[1], torch.Tensor):
+                self.scalars.read(args[1])
+                key = with_wrapped_number(key)
         index = len(self._calls)
         self._positions.append(self.storages.num_events)
         result = func(*args, **kwargs)
         results = _tensors(result)
         self._allocate(results, addresses, func, place, index, is_factory=not tensors)
+        if func in SAVING and phase != "backward":
+            self.scalars.saved(args, phase, place, index)
         if node is not None and phase == "backward" and node.name() == _ACCUMULATE:
             self._name_gradient(node, results)
         signature = self._signature(func, key, results)
@@ -187,6 +196,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         modules = self.modules
         task = torch._C._current_graph_task_id()  # noqa: SLF001  # -1 outside autograd's engine
         if task == -1:
+            if self._graph_task != -1:
+                self.scalars.backward_ended()
             self._graph_task = -1
             phase = self._outside_backward()
             place = Place(modules.path, modules.kind, current_source())

@@ -169,6 +169,15 @@ class Encoder:
         return value
 
 
+def with_wrapped_number(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key with the number in second place as the tensor that autograd saved it as: nothing wraps it again."""
+    args = key[0]
+    kind, _ = args[1]
+    dtype = torch.int64 if kind is int else torch.bool if kind is bool else torch.float64
+    number = (TensorMeta, (), (), dtype, 0, -1, dtype.itemsize)
+    return ((args[0], number, *args[2:]), *key[1:])
+
+
 def decode(op: str, key: tuple[Any, ...]) -> Signature:
     """The signature that a key of `Encoder` stands for."""
     args = tuple(_decoded(value) for value in key[0])

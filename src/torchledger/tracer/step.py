@@ -197,13 +197,13 @@ def _explained(recorder: Recorder) -> Iterator[None]:
     except TraceError:
         raise
     except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
-        place = recorder.modules.failed or recorder.modules.path
+        place = recorder.modules.failed_in(error)
         source = source_of(error.__traceback__)
         what = str(getattr(error, "func", error))
         problem = f"{what} needs the values of a tensor, and {_NO_DATA}:"
         raise TraceError(problem, module=place, source=source, remedy=_REMEDY) from error
     except Exception as error:
-        failed = recorder.modules.failed
+        failed = recorder.modules.failed_in(error)
         where = f"in module `{failed}`" if failed else "outside every module"
         error.add_note(f"while tracing a step, {where}, at {source_of(error.__traceback__)}")
         raise

@@ -108,6 +108,20 @@ class Storages:
         self.entries.append(entry)
         return entry
 
+    def allocate_unseen(self, num_bytes: int, *, op: str, module: str, source: str, call: int) -> Entry:
+        """Enter memory that torch takes below every mode, to be freed with `free`."""
+        entry = Entry(
+            num_bytes, op=op, phase=self.phase, module=module, source=source, call=call, allocated=self.num_events
+        )
+        self.num_events += 1
+        self.entries.append(entry)
+        return entry
+
+    def free(self, entry: Entry) -> None:
+        """The entry's memory is given back now."""
+        entry.freed, entry.freed_phase = self.num_events, self.phase
+        self.num_events += 1
+
     def name(self, tensor: torch.Tensor, part: Part, name: str = "") -> None:
         """Say what the tensor's storage is for; a storage that was not seen yet is entered as already there."""
         entry = self.allocate(tensor, op="")
@@ -165,9 +179,7 @@ class Storages:
     def _free(self, watch: Any) -> None:
         if not self._open:
             return
-        entry: Entry = watch.entry
+        self.free(watch.entry)
         address: int = watch.address
-        entry.freed, entry.freed_phase = self.num_events, self.phase
-        self.num_events += 1
         if self._live.get(address) is watch:
             del self._live[address]

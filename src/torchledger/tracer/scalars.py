@@ -1,0 +1,91 @@
+"""Python numbers that autograd saves: torch wraps them in tensors of 8 bytes, below every mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchledger.tracer.graph import Place
+from torchledger.tracer.storages import Entry, Storages
+
+#: Operations whose second operand may be a number and is saved for the gradient of the first (derivatives.yaml).
+SAVING = frozenset(
+    {
+        torch.ops.aten.mul.Tensor,
+        torch.ops.aten.mul_.Tensor,
+        torch.ops.aten.div.Tensor,
+        torch.ops.aten.div_.Tensor,
+    }
+)
+_SIZES: dict[type, int] = {bool: 1, int: 8, float: 8, complex: 16}
+
+
+class SavedScalars:
+    """The wrapped numbers that live, from the forward operation to the end of its node's backward.
+
+    Under non-reentrant checkpointing the forward pass lets them go at once, and the recomputed ones live until the
+    original node runs, which the last one with the same value belongs to.
+    """
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._by_node: dict[int, list[Entry]] = {}
+        self._recomputed: list[tuple[float, Entry]] = []
+        self._running: int | None = None
+        self._ending: list[Entry] = []
+
+    def saved(self, args: tuple[Any, ...], phase: str, place: Place, call: int) -> None:
+        """An operation of `SAVING` has run in a forward pass."""
+        value = args[1]
+        if isinstance(value, torch.Tensor) or not (torch.is_grad_enabled() and args[0].requires_grad):
+            return
+        hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001  # how checkpointing shows
+        is_packed = hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
+        if is_packed and phase != "recompute":
+            return
+        size = _SIZES[type(value)]
+        entry = self._storages.allocate_unseen(
+            size, op="wrapped_number", module=place.module, source=place.source, call=call
+        )
+        if is_packed:
+            self._recomputed.append((value, entry))
+        else:
+            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]  # noqa: SLF001  # as in `Graph`
+            self._by_node.setdefault(number, []).append(entry)
+
+    def entered(self, node: Any) -> None:
+        """A backward operation of `node` is about to run: what the node before had saved is gone by now."""
+        number = None if node is None else node._sequence_nr()  # noqa: SLF001  # as in `Graph`
+        if number == self._running:
+            return
+        self._end()
+        self._running = number
+        if number is not None:
+            self._ending.extend(self._by_node.pop(number, ()))
+
+    def read(self, value: float) -> None:
+        """A backward operation reads a saved number."""
+        if self._ending:
+            return
+        for position in range(len(self._recomputed) - 1, -1, -1):
+            if self._recomputed[position][0] == value:
+                self._ending.append(self._recomputed.pop(position)[1])
+                return
+
+    def backward_ended(self) -> None:
+        """The engine has stopped: no graph is left to hold anything."""
+        self._end()
+        self._running = None
+        for entries in self._by_node.values():
+            for entry in entries:
+                self._storages.free(entry)
+        for _, entry in self._recomputed:
+            self._storages.free(entry)
+        self._by_node.clear()
+        self._recomputed.clear()
+
+    def _end(self) -> None:
+        for entry in self._ending:
+            self._storages.free(entry)
+        self._ending.clear()
