@@ -13,3 +13,11 @@ def chip_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) ->
     return [
         CompletionItem(chip.key, help=chip.name) for chip in list_chips() if chip.key.startswith(incomplete.lower())
     ]
+
+
+def model_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Presets that start like this, then files."""
+    from torchledger.spec import presets
+
+    found = [CompletionItem(name) for name in presets.names() if name.startswith(incomplete.lower())]
+    return [*found, CompletionItem(incomplete, type="file")]

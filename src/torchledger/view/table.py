@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from torchledger.ledger import Amount, Ledger, Line
 from torchledger.units import UNKNOWN, format_bytes, format_count, format_flops
@@ -51,13 +51,18 @@ def footnote(ledger: Ledger) -> str:
 def _amounts(group: Ledger, whole: Ledger) -> tuple[str, ...]:
     work = group.total
     return (
-        format_flops(group.flops),
+        _shown(group.flops, format_flops),
         _share(group.flops, whole.flops),
-        format_count(work.transcendentals),
-        format_bytes(work.bytes_moved),
-        format_bytes(work.bytes_kept),
+        _shown(work.transcendentals, format_count),
+        _shown(work.bytes_moved, format_bytes),
+        _shown(work.bytes_kept, format_bytes),
         format_count(sum(line.times for line in group)),
     )
+
+
+def _shown(amount: Amount, show: Callable[[Any], str]) -> str:
+    """An amount in its unit; a plain 0 where there is nothing, so that the eye finds what there is."""
+    return "0" if amount is not None and amount == 0 else show(amount)
 
 
 def _share(part: Amount, whole: Amount) -> str:
@@ -97,11 +102,11 @@ def _module_cells(ledger: Ledger, lines: Iterable[Line], phases: Sequence[str]) 
     by_phase = group.by("phase")
     work = group.total
     return (
-        *(format_flops(by_phase[phase].flops) if phase in by_phase else "" for phase in phases),
-        format_flops(group.flops),
+        *(_shown(by_phase[phase].flops, format_flops) if phase in by_phase else "" for phase in phases),
+        _shown(group.flops, format_flops),
         _share(group.flops, ledger.flops),
-        format_bytes(work.bytes_moved),
-        format_bytes(work.bytes_kept),
+        _shown(work.bytes_moved, format_bytes),
+        _shown(work.bytes_kept, format_bytes),
     )
 
 

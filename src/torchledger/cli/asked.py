@@ -1,0 +1,60 @@
+"""The model and recipe that a command was asked about: a name or file, the command's own options, then `--set`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchledger import config, spec
+from torchledger.spec import ModelSpec, Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model and how it is trained.
+
+    Attributes:
+        model: the model.
+        recipe: how it is trained.
+    """
+
+    model: ModelSpec
+    recipe: Recipe
+
+
+def ask(name: str, options: Mapping[str, Any], sets: Sequence[str]) -> Asked:
+    """Find the model and its recipe. From weak to strong: defaults, the file's [recipe], options, `--set`.
+
+    Args:
+        name: a preset, a TOML file, a Hugging Face config.json, or a folder with one.
+        options: fields of the recipe by dotted name; `None` is not given.
+        sets: `model.num_layers=2`, `recipe.optimizer.kind=sgd`.
+
+    Raises:
+        SpecError, ConfigError: the model or recipe cannot be.
+    """
+    model = spec.load(name)
+    recipe = {**_recipe_of(name)}
+    for place, value in options.items():
+        if value is not None:
+            *tables, field = place.split(".")
+            inner = recipe
+            for table in tables:
+                inner = inner.setdefault(table, {})
+            inner[field] = value
+    defaults = Asked(model, Recipe(sequence_length=spec.default_sequence_length(model)))
+    asked = config.load(None, Asked, table={"recipe": recipe}, sets=sets, defaults=defaults).value
+    spec.check.require(asked.model)
+    spec.require_recipe(asked.recipe, asked.model)
+    return asked
+
+
+def _recipe_of(name: str) -> dict[str, Any]:
+    """The [recipe] table of a TOML file, where the name is one."""
+    path = Path(name)
+    if path.suffix != ".toml" or not path.is_file():
+        return {}
+    table = config.read_file(path)[0].table.get("recipe", {})
+    return dict(table) if isinstance(table, Mapping) else {}

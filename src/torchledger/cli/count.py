@@ -1,0 +1,124 @@
+"""`torchledger count`: what a training step of a model costs, by arithmetic or by looking."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchledger.cli.asked import Asked, ask
+from torchledger.cli.complete import model_names
+from torchledger.cli.documented import Documented
+from torchledger.cli.output import json_option, show, show_json
+from torchledger.cli.quantity import COUNT
+from torchledger.cli.step import answer_step, question_of
+from torchledger.formula import count, memory, num_parameters, parameters, per_token
+from torchledger.ledger import Convention
+from torchledger.view.count import activation_table, convention_table
+from torchledger.view.model import parameter_table
+
+_CUTS = ("module", "op", "phase", "kind", "number_format")
+_LISTS = ("parameter", "activation", "convention")
+
+
+@click.command(
+    cls=Documented,
+    examples=(
+        "torchledger count llama-3-8b",
+        "torchledger count gpt2 --by parameter",
+        "torchledger count gpt2 --batch 8 --sequence 512 --precision bf16 --by op",
+        "torchledger count gpt2 --set model.num_layers=6 --set recipe.optimizer.kind=sgd",
+        "torchledger count gpt2 -o step.json        the lines, for `compare`",
+        "torchledger count gpt2 --trace --batch 2   runs the real module on no memory (needs torch)",
+        "torchledger count gpt2 --symbolic          the polynomial in B, T, L, D ... (needs sympy)",
+    ),
+)
+@click.argument("model", shell_complete=model_names)
+@click.option("--by", type=click.Choice((*_LISTS, *_CUTS)), help="One table, cut so, instead of the overview.")
+@click.option("--depth", type=click.IntRange(1), default=3, show_default=True, help="Levels of the module tree.")
+@click.option("--expand", is_flag=True, help="Every layer's parameters by name, not one line for equal layers.")
+@click.option("--batch", "batch_size", type=COUNT, help="Sequences in a step (default 1).")
+@click.option(
+    "--sequence", "sequence_length", type=COUNT, help="Tokens in a sequence (default: the model's, at most 8192)."
+)
+@click.option("--precision", type=click.Choice(("fp32", "bf16")), help="bf16: matmuls under autocast (default fp32).")
+@click.option("--attention", type=click.Choice(("fused", "math")), help="Fused kernel, or scores in memory.")
+@click.option(
+    "--recompute", type=click.Choice(("none", "full")), help="Keep every activation, or each layer's input only."
+)
+@click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any field of model or recipe (may be repeated)."
+)
+@click.option(
+    "--operations",
+    type=click.Choice(("contractions", "all")),
+    default="contractions",
+    show_default=True,
+    help="What counts as FLOPs.",
+)
+@click.option(
+    "--count-attention",
+    type=click.Choice(("full", "exact", "executed")),
+    default="full",
+    show_default=True,
+    help="The full square, the mask pair by pair, or what the kernel runs.",
+)
+@click.option("--trace", "by_looking", is_flag=True, help="Run the real module on no memory instead of the formulas.")
+@click.option("--symbolic", is_flag=True, help="The polynomial instead of numbers.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the ledger: .json or .csv.",
+)
+@json_option
+def command(model: str, **options: Any) -> None:
+    """Parameters, FLOPs and bytes of a training step of a model, and where they go.
+
+    MODEL is a preset (`torchledger models`), a TOML file with a [model] table, a Hugging Face config.json, or a folder
+    with one of these. A step is forward, backward, clipping and optimizer, of 1 sequence of min(model maximum, 8192)
+    tokens unless you say otherwise.
+    """
+    fields = {name: options[name] for name in ("batch_size", "sequence_length", "precision", "attention", "recompute")}
+    asked = ask(model, fields, options["sets"])
+    convention = Convention(options["operations"], options["count_attention"])
+    if options["symbolic"]:
+        from torchledger.cli.symbolic import answer_symbolic
+
+        answer_symbolic(asked, convention, as_json=options["as_json"])
+    elif options["by"] in _LISTS:
+        _answer_list(asked, options)
+    elif options["by_looking"]:
+        from torchledger.cli.looking import answer_by_looking
+
+        answer_by_looking(asked, convention, options)
+    else:
+        ledger = count(asked.model, asked.recipe, convention=convention)
+        held = memory(asked.model, asked.recipe)
+        assumptions = (*ledger.assumptions, f"fullest moment: {held.peak.name}", *held.assumptions)
+        answer_step(asked, replace(ledger, assumptions=assumptions), options, how="by formula", memory=held.peak.parts)
+
+
+def _answer_list(asked: Asked, options: dict[str, Any]) -> None:
+    """One of the lists that are no cut of the ledger."""
+    model, recipe = asked.model, asked.recipe
+    match options["by"]:
+        case "parameter":
+            found = parameters(model, recipe, expand=options["expand"])
+            rows = [{**asdict(each), "num_parameters": each.total, "num_bytes": each.num_bytes} for each in found]
+            answer = {"num_parameters": num_parameters(model), "parameters": rows}
+            table = parameter_table(found, title=f"{model.name}: parameters")
+        case "activation":
+            kept = memory(model, recipe).activations
+            answer = {"activation_bytes": sum(a.total_bytes for a in kept), "activations": [asdict(a) for a in kept]}
+            table = activation_table(kept)
+        case _:
+            ways = per_token(model, recipe.sequence_length)
+            answer = {"flops_per_token": [asdict(each) for each in ways]}
+            table = convention_table(ways)
+    if options["as_json"]:
+        show_json("count", question_of(asked), answer)
+    else:
+        show((table,))

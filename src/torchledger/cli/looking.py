@@ -1,0 +1,54 @@
+"""`count --trace`: the real module's step run on no memory. The only part of `count` that loads torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchledger.cli.asked import Asked
+from torchledger.cli.output import note
+from torchledger.cli.step import answer_step
+from torchledger.formula import count
+from torchledger.ledger import CONTRACTIONS, Convention
+from torchledger.tracer import Trace, trace_step
+from torchledger.trainer.step import build_step, example_batch
+from torchledger.units import format_bytes
+from torchledger.view.memory import live_table
+from torchledger.view.screen import Lines
+
+
+def look(asked: Asked) -> Trace:
+    """Trace two steps of the trainer's own step on fake tensors; the ledger is of the second."""
+
+    def build() -> Any:
+        step = build_step(asked.model, asked.recipe, initialized=False)
+        batch = example_batch(asked.recipe)
+        return lambda: step(batch, 0)
+
+    return trace_step(build)
+
+
+def answer_by_looking(asked: Asked, convention: Convention, options: Mapping[str, Any]) -> None:
+    """Show the traced ledger, the peak with what lives there, and whether the formulas agree."""
+    note(f"running {asked.model.name} on no memory ...")
+    trace = look(asked)
+    ledger = trace.ledger.folded().under(convention)
+    peak = trace.peak()
+    inside = f", {format_bytes(peak.internal_bytes)} of them inside a kernel" if peak.internal_bytes else ""
+    more = (
+        live_table(peak, limit=12),
+        Lines((f"peak of the tensors: {format_bytes(peak.peak_bytes)}{inside}",), mark="note"),
+        Lines(_agreement(asked, trace), "formula and trace"),
+    )
+    answer_step(asked, ledger, options, how="by looking at the real step", memory=peak.by_part(), more=more)
+
+
+def _agreement(asked: Asked, trace: Trace) -> tuple[str, ...]:
+    """Where contractions of formula and trace differ, account by account; one line if nowhere."""
+    kinds = set(CONTRACTIONS)
+    by_formula = count(asked.model, asked.recipe).where(kind=kinds)
+    differences = (by_formula - trace.ledger.folded().where(kind=kinds)).lines
+    apart = [line for line in differences if line.work.flops_full]
+    if not apart:
+        return ("they agree on every contraction, to the last FLOP",)
+    return tuple(f"{line.name}: formula is {line.work.flops_full} FLOPs higher" for line in apart)
