@@ -46,7 +46,7 @@ class Keys:
         """A positive whole number that the architecture needs."""
         value = self.optional_size(key)
         if value is None:
-            self._mistake(key, "is missing, and has no default; a whole number is needed")
+            self._missing(key, "a whole number")
             return 1
         return value
 
@@ -76,7 +76,7 @@ class Keys:
         """A number."""
         value = self.optional_number(key)
         if value is None:
-            self._mistake(key, "is missing, and has no default; a number is needed")
+            self._missing(key, "a number")
             return 1.0
         return value
 
@@ -149,6 +149,11 @@ class Keys:
     def _mistake(self, name: str, message: str) -> None:
         if (name, message) not in self.mistakes:
             self.mistakes.append((name, message))
+
+    def _missing(self, key: str, needed: str) -> None:
+        name = self._find(key)[0]
+        lack = "is null" if name in self.given else "is missing and has no default"
+        self._mistake(name, f"{lack}; {needed} is needed")
 
     def _assume(self, key: str, value: object) -> None:
         near = closest(key, self.given)
