@@ -1,5 +1,111 @@
-"""torchledger: the books of a training run."""
+"""torchledger: the books of a training run. FLOPs, bytes, seconds and money; predicted, trained, measured, reconciled.
+
+    >>> import torchledger
+    >>> model = torchledger.load_model("llama-3-8b")
+    >>> torchledger.num_parameters(model)
+    8030261248
+    >>> torchledger.count(model).flops
+    474422087516160
+
+The names below are the public ones. Importing this package loads none of them: neither torch nor numpy nor rich until
+a name is used that needs it. Rooms (`torchledger.formula`, `torchledger.tracer` ...) may be imported as well.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchledger.formula.count import count
+    from torchledger.formula.parameters import num_parameters, parameters
+    from torchledger.formula.symbolic import polynomial
+    from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Convention, Difference, Ledger, Line, RunRecord, Work
+    from torchledger.machine import get as get_chip
+    from torchledger.machine import parse_cluster
+    from torchledger.planner import Rates, hfu, mfu, solve, step_time
+    from torchledger.spec import ModelSpec, Recipe, Strategy
+    from torchledger.spec import load as load_model
+    from torchledger.tracer import Recorder, Trace, trace, trace_step
+    from torchledger.view.page import page as report_page
+
 __version__ = "0.1.0"
+
+#: Public name -> the module and the name there.
+_PUBLIC = {
+    "HARDWARE_FLOPS": ("ledger", "HARDWARE_FLOPS"),
+    "MODEL_FLOPS": ("ledger", "MODEL_FLOPS"),
+    "Convention": ("ledger", "Convention"),
+    "Difference": ("ledger", "Difference"),
+    "Ledger": ("ledger", "Ledger"),
+    "Line": ("ledger", "Line"),
+    "ModelSpec": ("spec", "ModelSpec"),
+    "Rates": ("planner", "Rates"),
+    "Recipe": ("spec", "Recipe"),
+    "Recorder": ("tracer", "Recorder"),
+    "RunRecord": ("ledger", "RunRecord"),
+    "Strategy": ("spec", "Strategy"),
+    "Trace": ("tracer", "Trace"),
+    "Work": ("ledger", "Work"),
+    "count": ("formula", "count"),
+    "get_chip": ("machine", "get"),
+    "hfu": ("planner", "hfu"),
+    "load_model": ("spec", "load"),
+    "mfu": ("planner", "mfu"),
+    "num_parameters": ("formula", "num_parameters"),
+    "parameters": ("formula", "parameters"),
+    "parse_cluster": ("machine", "parse_cluster"),
+    "polynomial": ("formula", "polynomial"),
+    "report_page": ("view.page", "page"),
+    "solve": ("planner", "solve"),
+    "step_time": ("planner", "step_time"),
+    "trace": ("tracer", "trace"),
+    "trace_step": ("tracer", "trace_step"),
+}
+
+__all__ = [
+    "HARDWARE_FLOPS",
+    "MODEL_FLOPS",
+    "Convention",
+    "Difference",
+    "Ledger",
+    "Line",
+    "ModelSpec",
+    "Rates",
+    "Recipe",
+    "Recorder",
+    "RunRecord",
+    "Strategy",
+    "Trace",
+    "Work",
+    "count",
+    "get_chip",
+    "hfu",
+    "load_model",
+    "mfu",
+    "num_parameters",
+    "parameters",
+    "parse_cluster",
+    "polynomial",
+    "report_page",
+    "solve",
+    "step_time",
+    "trace",
+    "trace_step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used; and tell ledgers how they look, so that they print as tables."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'torchledger' has no attribute {name!r}")
+    import importlib
+
+    importlib.import_module("torchledger.view.notebook").register()
+    module, attribute = _PUBLIC[name]
+    value = getattr(importlib.import_module(f"torchledger.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

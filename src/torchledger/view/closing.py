@@ -27,11 +27,11 @@ _SHOW: Mapping[str, Callable[[float | None], str]] = {
 }
 
 
-def closing_table(differences: Iterable[Difference], *, title: str = "predicted against measured") -> Table:
+def closing_table(differences: Iterable[Difference], *, sides: tuple[str, str] = ("predicted", "measured")) -> Table:
     """One row a quantity; a row beyond its tolerance is marked and says `over`."""
     rows = tuple(_row(each) for each in differences)
-    columns = ("<quantity", "predicted", "measured", "difference", "relative", "tolerance", "<", "<note")
-    return Table(columns, rows, title)
+    columns = ("<quantity", *sides, "difference", "relative", "tolerance", "<", "<note")
+    return Table(columns, rows, " against ".join(sides))
 
 
 def show_amount(value: float | None, unit: str) -> str:

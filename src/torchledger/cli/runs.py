@@ -1,0 +1,123 @@
+"""Runs on disk: their configuration, and everything a run folder holds as one `RunRecord`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchledger import config, spec
+from torchledger import ledger as books
+from torchledger.ledger import Ledger, RunRecord
+from torchledger.view.page import read_page
+from torchledger.view.record import RecordFormatError, record_from_json, record_to_json
+
+if TYPE_CHECKING:
+    from torchledger.trainer.run_config import RunConfig
+
+#: What a closed run leaves beside the trainer's own files: prediction, closing table, memory, samples, findings.
+BOOKS_NAME = "books.json"
+LEDGER_NAME = "ledger.json"
+REPORT_NAME = "report.html"
+
+
+class NoRun(ValueError):
+    """A path with no run, report or ledger in it; the message says what is there."""
+
+
+def load_run_config(file: Path | None, sets: Sequence[str]) -> config.Loaded[RunConfig]:
+    """The configuration of a run.
+
+    Raises:
+        ConfigError: with every mistake in it, the model's own included.
+    """
+    from torchledger.trainer.run_config import RunConfig, stdlib_config_path
+
+    loaded = config.load(file or stdlib_config_path(), RunConfig, sets=sets)
+    model = loaded.value.model
+    if isinstance(model, spec.ModelSpec):
+        spec.check.require(model)
+    return loaded
+
+
+def write_books(folder: Path, record: RunRecord) -> None:
+    """Write what closes a run: `ledger.json`, and `books.json` with the rest that no other file of the folder has."""
+    if record.ledger is not None:
+        (folder / LEDGER_NAME).write_text(books.to_json(record.ledger, indent=1) + "\n", encoding="utf-8")
+    rest = replace(record, config={}, environment={}, metrics=(), ledger=None)
+    (folder / BOOKS_NAME).write_text(record_to_json(rest, indent=1) + "\n", encoding="utf-8")
+
+
+def read_run(folder: Path) -> RunRecord:
+    """A run folder as one record. What is not there yet is empty: a run may be looked at while it trains.
+
+    Raises:
+        NoRun: there is no run.
+        RecordFormatError, LedgerFormatError: a file is damaged or of another schema.
+    """
+    if not (folder / "config.toml").is_file():
+        there = ", ".join(sorted(each.name for each in folder.iterdir())[:8]) or "nothing"
+        raise NoRun(f"{folder}: no run, there is no config.toml; there is {there}")
+    path = folder / BOOKS_NAME
+    record = record_from_json(path.read_text("utf-8")) if path.is_file() else RunRecord(folder.name, {}, {}, {})
+    return replace(
+        record,
+        config=tomllib.loads((folder / "config.toml").read_text("utf-8")),
+        environment=_read_json(folder / "environment.json"),
+        metrics=tuple(_read_rows(folder / "metrics.jsonl")),
+        ledger=_read_ledger(folder / LEDGER_NAME) if (folder / LEDGER_NAME).is_file() else None,
+    )
+
+
+def read_any(path: Path) -> RunRecord | Ledger:
+    """A run folder, a report, a run record, or a ledger (.json, .csv).
+
+    Raises:
+        NoRun: none of these.
+        RecordFormatError, LedgerFormatError: damaged, or of another schema.
+    """
+    if path.is_dir():
+        return read_run(path)
+    text = path.read_text("utf-8")
+    match path.suffix:
+        case ".html":
+            return read_page(text)
+        case ".csv":
+            return books.from_csv(text)
+        case ".json" if '"torchledger.run/' in text[:200]:
+            return record_from_json(text)
+        case ".json" if '"torchledger.count/' in text[:200]:
+            return books.from_json(json.dumps(json.loads(text)["answer"]["ledger"]))
+        case ".json":
+            return books.from_json(text)
+    raise NoRun(f"{path}: neither a run folder, a report (.html), nor a ledger (.json, .csv)")
+
+
+def _read_ledger(path: Path) -> Ledger:
+    return books.from_json(path.read_text("utf-8"))
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise RecordFormatError(f"{path} is damaged: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _read_rows(path: Path) -> list[Mapping[str, Any]]:
+    """Rows of a metrics file; a last one that a kill has cut in two is left out."""
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            if number != len(lines):
+                raise RecordFormatError(f"{path} is damaged at line {number}: {error}") from error
+    return rows

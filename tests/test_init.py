@@ -1,0 +1,57 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torchledger
+
+ROOMS = {path.name for path in Path(torchledger.__file__).parent.iterdir() if (path / "__init__.py").is_file()}
+
+
+def test_the_public_names_are_these():
+    """The public surface is written here by hand: a name comes or goes only on purpose."""
+    assert sorted(torchledger.__all__, key=str.lower) == sorted(
+        [
+            *("Convention", "Difference", "HARDWARE_FLOPS", "Ledger", "Line", "MODEL_FLOPS", "ModelSpec", "Rates"),
+            *("Recipe", "Recorder", "RunRecord", "Strategy", "Trace", "Work"),
+            *("count", "get_chip", "hfu", "load_model", "mfu", "num_parameters", "parameters", "parse_cluster"),
+            *("polynomial", "report_page", "solve", "step_time", "trace", "trace_step"),
+        ],
+        key=str.lower,
+    )
+
+
+@pytest.mark.parametrize("name", torchledger.__all__)
+def test_every_public_name_is_documented_and_there(name):
+    """Each name can be used, and what can carry a docstring has one."""
+    value = getattr(torchledger, name)
+    if callable(value):
+        assert value.__doc__, name
+
+
+def test_no_public_name_is_a_rooms():
+    """`torchledger.trace` is a function and `torchledger.tracer` its room: no name means both."""
+    assert not ROOMS & set(torchledger.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    """A misspelt name fails as on any module."""
+    with pytest.raises(AttributeError, match="no attribute 'cuont'"):
+        torchledger.cuont  # noqa: B018 - the access is the test
+
+
+def test_importing_loads_nothing_heavy():
+    """Neither torch nor numpy nor rich nor click, until a name needs it; counting needs none of them."""
+    code = (
+        "import sys, torchledger; heavy = {'torch', 'numpy', 'rich', 'click', 'sympy', 'cattrs'};"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys();"
+        "str(torchledger.count(torchledger.load_model('gpt2')));"
+        "assert not {'torch', 'numpy', 'rich', 'sympy'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_ledger_prints_as_a_table():
+    """Whoever comes in by the front door sees tables."""
+    assert "layers.*" in str(torchledger.count(torchledger.load_model("gpt2")))
