@@ -1,1 +1,161 @@
-"""trainer."""
+"""The trainer: any decoder-only `ModelSpec`, on one's own text, exactly resumable, its every step told as an event.
+
+::
+
+    from torchledger.trainer.prepare import prepare  # the one name that is also its module's
+
+    prepare("stdlib", "data/stdlib")
+    setup = resolve(load(stdlib_config_path(), RunConfig).value)
+    for event in train(setup, new_run(setup)):
+        ...
+
+    data     prepare, prepared, sources, split, pieces     text to token files
+             tokenizer, entropy
+             tokenfile, tokenheader, tokenwriter, durable  the files
+             order, windows, batches, prefetch             batch n as a function of (seed, n)
+    model    model, attention, latent, mlp, moe, norm, position, linear
+             init, seeds                                   first values, random streams
+    step     step, optimizer, schedule, precision, kernel  one update, traced and run as the same object
+    run      run_config, setup, identity, environment      what is asked, what it comes to
+             loop, session, validation, interrupts, events what happens
+             run_folder, metrics, checkpoint, manifest     what stays
+             sample                                        what it writes
+    errors   what can go wrong
+
+Names are loaded when they are first used: `RunConfig` and the data's need no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchledger.trainer.batches import Batches, ValidationBatches
+    from torchledger.trainer.checkpoint import checkpoints, latest_checkpoint
+    from torchledger.trainer.errors import (
+        CheckpointError,
+        CheckpointMismatch,
+        NonFinite,
+        OutOfMemory,
+        ResumeRefused,
+        RunFolderError,
+        SetupError,
+        TrainError,
+    )
+    from torchledger.trainer.events import (
+        Evaluated,
+        Event,
+        Finished,
+        Interrupted,
+        Sampled,
+        Saved,
+        Started,
+        Step,
+        Warned,
+    )
+    from torchledger.trainer.init import initialize
+    from torchledger.trainer.loop import new_run, resume_point, train
+    from torchledger.trainer.metrics import read_metrics
+    from torchledger.trainer.model import Transformer, build
+    from torchledger.trainer.precision import PrecisionError
+    from torchledger.trainer.prepared import PreparedData, PrepareError, load_prepared
+    from torchledger.trainer.run_config import RunConfig, SampleConfig, stdlib_config_path
+    from torchledger.trainer.run_folder import RunFolder
+    from torchledger.trainer.sample import load_model, write_text_from
+    from torchledger.trainer.schedule import learning_rate
+    from torchledger.trainer.setup import Setup, resolve
+    from torchledger.trainer.step import StepResult, TrainStep, build_step, example_batch, micro_batches
+    from torchledger.trainer.tokenfile import TokenFile, TokenFileError
+    from torchledger.trainer.tokenizer import TokenizerError, load_tokenizer
+    from torchledger.trainer.validation import evaluate
+
+_MODULES = {
+    "batches": ("Batches", "ValidationBatches"),
+    "checkpoint": ("checkpoints", "latest_checkpoint"),
+    "errors": (
+        "CheckpointError",
+        "CheckpointMismatch",
+        "NonFinite",
+        "OutOfMemory",
+        "ResumeRefused",
+        "RunFolderError",
+        "SetupError",
+        "TrainError",
+    ),
+    "events": ("Evaluated", "Event", "Finished", "Interrupted", "Sampled", "Saved", "Started", "Step", "Warned"),
+    "init": ("initialize",),
+    "loop": ("new_run", "resume_point", "train"),
+    "metrics": ("read_metrics",),
+    "model": ("Transformer", "build"),
+    "precision": ("PrecisionError",),
+    "prepared": ("PrepareError", "PreparedData", "load_prepared"),
+    "run_config": ("RunConfig", "SampleConfig", "stdlib_config_path"),
+    "run_folder": ("RunFolder",),
+    "sample": ("load_model", "write_text_from"),
+    "schedule": ("learning_rate",),
+    "setup": ("Setup", "resolve"),
+    "step": ("StepResult", "TrainStep", "build_step", "example_batch", "micro_batches"),
+    "tokenfile": ("TokenFile", "TokenFileError"),
+    "tokenizer": ("TokenizerError", "load_tokenizer"),
+    "validation": ("evaluate",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Batches",
+    "CheckpointError",
+    "CheckpointMismatch",
+    "Evaluated",
+    "Event",
+    "Finished",
+    "Interrupted",
+    "NonFinite",
+    "OutOfMemory",
+    "PrecisionError",
+    "PrepareError",
+    "PreparedData",
+    "ResumeRefused",
+    "RunConfig",
+    "RunFolder",
+    "RunFolderError",
+    "SampleConfig",
+    "Sampled",
+    "Saved",
+    "Setup",
+    "SetupError",
+    "Started",
+    "Step",
+    "StepResult",
+    "TokenFile",
+    "TokenFileError",
+    "TokenizerError",
+    "TrainError",
+    "TrainStep",
+    "Transformer",
+    "ValidationBatches",
+    "Warned",
+    "build",
+    "build_step",
+    "checkpoints",
+    "evaluate",
+    "example_batch",
+    "initialize",
+    "latest_checkpoint",
+    "learning_rate",
+    "load_model",
+    "load_prepared",
+    "load_tokenizer",
+    "micro_batches",
+    "new_run",
+    "read_metrics",
+    "resolve",
+    "resume_point",
+    "stdlib_config_path",
+    "train",
+    "write_text_from",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

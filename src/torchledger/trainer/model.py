@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from torchledger.spec import LayerGroup, ModelSpec
+from torchledger.spec import LayerGroup, ModelSpec, check
 from torchledger.trainer.attention import Attention, Context
 from torchledger.trainer.latent import LatentAttention
 from torchledger.trainer.linear import Embedding, Linear
@@ -17,7 +17,6 @@ from torchledger.trainer.mlp import Mlp
 from torchledger.trainer.moe import Moe
 from torchledger.trainer.norm import Norm
 from torchledger.trainer.position import Rotary, alibi_slopes, causal_mask
-from torchledger.trainer.supported import check_supported
 
 __all__ = ["Layer", "Transformer", "build"]
 
@@ -25,7 +24,9 @@ AttentionKernel = Literal["math", "fused"]
 Recompute = Literal["none", "full"]
 
 
-def build(spec: ModelSpec, *, attention: AttentionKernel, recompute: Recompute = "none") -> "Transformer":
+def build(
+    spec: ModelSpec, *, attention: AttentionKernel, recompute: Recompute = "none", sequence_length: int | None = None
+) -> "Transformer":
     """The model of `spec` on the current default device, its parameters without values (`init.initialize` draws them).
 
     Nothing in it depends on the values of tensors, so it runs on meta and fake tensors as it does on real ones.
@@ -35,12 +36,14 @@ def build(spec: ModelSpec, *, attention: AttentionKernel, recompute: Recompute =
         attention: `math` writes the scores to memory, `fused` is torch's kernel.
         recompute: `full` keeps each layer's input only and runs the layer again in the backward pass (Chen et al.,
             arXiv:1604.06174).
+        sequence_length: longest sequence it will see, for which rotary tables are made; nothing means
+            `spec.max_sequence_length`.
 
     Raises:
-        SpecError: a combination of fields that no module here implements, with the fields named.
+        SpecError: a model that cannot be, or a rotary extension that is not built; the fields are named.
     """
-    check_supported(spec)
-    return Transformer(spec, attention, recompute)
+    check.require(spec)
+    return Transformer(spec, attention, recompute, sequence_length or spec.max_sequence_length)
 
 
 class Layer(nn.Module):
@@ -80,11 +83,12 @@ class Transformer(nn.Module):
 
     Attributes:
         spec: what it was built from.
+        max_length: longest sequence it takes; nothing where positions need no table.
     """
 
     slopes: Tensor | None
 
-    def __init__(self, spec: ModelSpec, kernel: AttentionKernel, recompute: Recompute) -> None:
+    def __init__(self, spec: ModelSpec, kernel: AttentionKernel, recompute: Recompute, num_positions: int) -> None:
         super().__init__()
         D, V, E, position = spec.hidden_size, spec.vocab_size, spec.embedding_size, spec.position
         self.spec, self.recompute, self.needs_mask = spec, recompute, _needs_mask(spec, kernel)
@@ -93,9 +97,12 @@ class Transformer(nn.Module):
         self.position_embedding = Embedding(spec.num_position_rows, D) if position.kind == "learned" else None
         self.embedding_norm = Norm(D, spec.norm) if spec.embedding_norm else None
         is_rotary = position.kind == "rotary"
-        self.rotary = Rotary(spec, position.theta, position.scaling) if is_rotary else None
+        self.rotary = Rotary(spec, position.theta, position.scaling, num_positions) if is_rotary else None
         # Gemma 3: the layers with a window have a base of their own, and no extension.
-        self.local_rotary = Rotary(spec, position.local_theta, {}) if is_rotary and position.local_theta else None
+        local = position.local_theta if is_rotary else None
+        self.local_rotary = Rotary(spec, local, {}, num_positions) if local is not None else None
+        num_learned = spec.num_position_rows - position.offset
+        self.max_length = {"rotary": num_positions, "learned": num_learned}.get(position.kind)
         slopes = alibi_slopes(spec.attention.num_heads) if position.kind == "alibi" else None
         self.register_buffer("slopes", slopes, persistent=False)
         self.windows = tuple(spec.layer(i).window for i in range(spec.num_layers))
@@ -133,10 +140,8 @@ class Transformer(nn.Module):
 
     def _embed(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length hidden"]:
         length, spec = tokens.shape[1], self.spec
-        if length > spec.max_sequence_length:
-            raise ValueError(
-                f"a sequence of {length:,} tokens is longer than max_sequence_length {spec.max_sequence_length:,}"
-            )
+        if self.max_length is not None and length > self.max_length:
+            raise ValueError(f"{spec.name} has {self.max_length:,} positions, too few for {length:,} tokens")
         h: Tensor = _apply(self.embedding_projection, self.embedding(tokens))
         if spec.embedding_scale:
             h = h * math.sqrt(spec.hidden_size)

@@ -10,14 +10,11 @@ from torch import Tensor, nn
 
 from torchledger.spec import ModelSpec, SpecError
 
-__all__ = ["ROTARY_SCALINGS", "Rotary", "alibi_slopes", "causal_mask", "rotate"]
-
-#: Rotary extensions that are built; any other is refused by name.
-ROTARY_SCALINGS = ("linear", "llama3", "yarn")
+__all__ = ["Rotary", "alibi_slopes", "causal_mask", "rotate"]
 
 
 class Rotary(nn.Module):
-    """Tables of the rotary embedding (RoFormer, arXiv:2104.09864, eq. 34), rows for every position, float32.
+    """Tables of the rotary embedding (RoFormer, arXiv:2104.09864, eq. 34), a row for each position, float32.
 
     They are buffers that a checkpoint leaves out, since the spec determines them.
 
@@ -25,15 +22,19 @@ class Rotary(nn.Module):
         spec: the model; its `rotary_size` dimensions of each head are rotated.
         theta: base of the frequencies.
         scaling: name and factors of an extension; empty is none.
+        num_positions: rows of the tables.
+
+    Raises:
+        SpecError: an extension that is not built.
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, spec: ModelSpec, theta: float, scaling: Mapping[str, float | str]) -> None:
+    def __init__(self, spec: ModelSpec, theta: float, scaling: Mapping[str, float | str], num_positions: int) -> None:
         super().__init__()
         frequencies, amplitude = _frequencies(spec, theta, scaling)
-        positions = torch.arange(spec.max_sequence_length, dtype=torch.float32)
+        positions = torch.arange(num_positions, dtype=torch.float32)
         angles = torch.outer(positions, frequencies).repeat(1, 2)
         self.register_buffer("cos", angles.cos() * amplitude, persistent=False)
         self.register_buffer("sin", angles.sin() * amplitude, persistent=False)
@@ -103,8 +104,8 @@ def _frequencies(spec: ModelSpec, theta: float, scaling: Mapping[str, float | st
     kind = scaling.get("kind")
     if kind is None:
         return frequencies, 1.0
-    if kind not in ROTARY_SCALINGS:
-        raise SpecError(f"position.scaling kind {kind!r} is not built here; there are {', '.join(ROTARY_SCALINGS)}")
+    if kind not in {"linear", "llama3", "yarn"}:
+        raise SpecError(f"{spec.name}: position.scaling: kind {kind!r} is not built; there are linear, llama3 and yarn")
     factor = _number(scaling, "factor")
     if kind == "linear":  # position interpolation, Chen et al., arXiv:2306.15595, eq. 4
         return frequencies / factor, 1.0

@@ -10,7 +10,7 @@ import torch
 
 from torchledger.trainer.linear import Linear
 
-__all__ = ["PrecisionChoice", "PrecisionError", "autocast", "choose_precision"]
+__all__ = ["PrecisionChoice", "PrecisionError", "autocast", "best_time", "choose_precision"]
 
 Precision = Literal["fp32", "bf16"]
 

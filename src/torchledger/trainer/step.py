@@ -88,7 +88,7 @@ def build_step(spec: ModelSpec, recipe: Recipe, *, initialized: bool = True) -> 
         recipe: how it is trained.
         initialized: whether to draw the parameters' values; on fake tensors there are none to draw.
     """
-    model = build(spec, attention=recipe.attention, recompute=recipe.recompute)
+    model = build(spec, attention=recipe.attention, recompute=recipe.recompute, sequence_length=recipe.sequence_length)
     if initialized:
         initialize(model, recipe.initialization, recipe.seed)
     return TrainStep(model, build_optimizer(model, recipe.optimizer), recipe)

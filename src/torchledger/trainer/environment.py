@@ -1,0 +1,59 @@
+"""What a run ran on: versions, machine, threads, seeds; enough to see why another run gave something else."""
+
+import datetime as dt
+import os
+import platform
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from torchledger.meter import device as devices
+from torchledger.trainer.seeds import STREAMS
+from torchledger.trainer.setup import Setup
+
+__all__ = ["environment"]
+
+_PACKAGES = ("torchledger", "torch", "numpy", "safetensors", "einops", "jaxtyping", "psutil", "tokenizers")
+
+
+def environment(setup: Setup, now: dt.datetime) -> dict[str, Any]:
+    """Rows for `environment.json`."""
+    return {
+        "schema": "torchledger.environment/1",
+        "started_at": now.isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "system": {
+            "platform": platform.platform(),
+            "machine": platform.machine(),
+            "hostname": platform.node(),
+            "process_id": os.getpid(),
+        },
+        "device": asdict(devices.facts(setup.device)),
+        "numerics": dict(setup.identity.numerics),
+        "num_interop_threads": torch.get_num_interop_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "seed": setup.recipe.seed,
+        "streams": {name: f"a function of seed and {what}" for name, what in STREAMS.items()},
+        "data": {
+            "folder": str(setup.data.folder),
+            "train_sha256": setup.data.train.payload_sha256,
+            "validation_sha256": setup.data.validation.payload_sha256,
+            "tokenizer_hash": setup.data.tokenizer_hash,
+            "num_train_tokens": setup.data.train.num_tokens,
+            "num_validation_tokens": setup.data.validation.num_tokens,
+        },
+        "assumptions": list(setup.assumptions),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

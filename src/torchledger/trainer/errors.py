@@ -1,0 +1,83 @@
+"""What can go wrong in a training run, as one tree. Data has its own errors (`TokenFileError`, `PrepareError`).
+
+TrainError(ValueError)
+    SetupError          the run cannot begin as configured
+    RunFolderError      a run folder that is taken, missing, damaged or cannot be written to
+    CheckpointError     a checkpoint that cannot be saved or read
+        CheckpointMismatch   it belongs to another model
+        ResumeRefused        it would go on, but not bit for bit
+    NonFinite           a loss or gradient that is not a number
+    OutOfMemory         the device has no memory left
+"""
+
+from pathlib import Path
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointMismatch",
+    "NonFinite",
+    "OutOfMemory",
+    "ResumeRefused",
+    "RunFolderError",
+    "SetupError",
+    "TrainError",
+]
+
+
+class TrainError(ValueError):
+    """A training run that cannot begin or go on; the message says why and what to do."""
+
+
+class SetupError(TrainError):
+    """A run that cannot begin as configured."""
+
+
+class RunFolderError(TrainError):
+    """A run folder that is taken, missing, damaged, in use, or cannot be written to."""
+
+
+class CheckpointError(TrainError):
+    """A checkpoint that cannot be saved or read. Earlier checkpoints are untouched."""
+
+
+class CheckpointMismatch(CheckpointError):
+    """A checkpoint of another model; the message names the fields that differ."""
+
+
+class ResumeRefused(CheckpointError):
+    """A resumed run that would not give the bits of the uninterrupted one; the message names what has changed."""
+
+
+class NonFinite(TrainError):
+    """A loss or gradient norm that is infinite or not a number.
+
+    Attributes:
+        step: the update at which it appeared.
+        checkpoint: the last good checkpoint, if there is one.
+    """
+
+    def __init__(self, quantity: str, value: float, step: int, checkpoint: Path | None) -> None:
+        self.step, self.checkpoint = step, checkpoint
+        good = "there is no checkpoint yet" if checkpoint is None else f"the last good checkpoint is {checkpoint}"
+        super().__init__(
+            f"the {quantity} is {value} at step {step}: training stopped, {good}; lower the learning rate, lengthen "
+            "the warm-up, or clip the gradients more"
+        )
+
+
+class OutOfMemory(TrainError):
+    """The device has no memory left.
+
+    Attributes:
+        step: the update that was running; `None` while the model was built.
+        requested_bytes: how much was asked for when it failed, where the allocator told.
+    """
+
+    def __init__(self, step: int | None, requested_bytes: int | None) -> None:
+        self.step, self.requested_bytes = step, requested_bytes
+        when = "building the model" if step is None else f"step {step}"
+        asked = "" if requested_bytes is None else f" when {requested_bytes:,} more bytes were asked for"
+        super().__init__(
+            f"out of memory at {when}{asked}; raise recipe.accumulation_steps (smaller micro-batches), set "
+            "recipe.recompute to full, or shorten recipe.sequence_length"
+        )

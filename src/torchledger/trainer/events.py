@@ -1,0 +1,185 @@
+"""What the training loop tells while it runs. The loop never prints; whoever listens draws."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+__all__ = ["Evaluated", "Event", "Finished", "Interrupted", "Sampled", "Saved", "Started", "Step", "Warned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The model is built, and on a resume loaded; the first step comes next.
+
+    Attributes:
+        folder: the run's folder.
+        num_parameters: trained numbers, a tied head counted once.
+        num_steps: steps of the whole run.
+        first_step: the update that comes next; 0 unless resumed.
+        tokens_per_step: tokens of one step, all micro-batches together.
+        epochs: how many times the whole run passes over the training data.
+        resumed_from: the checkpoint that was loaded.
+        assumptions: what was decided without being asked.
+    """
+
+    folder: Path
+    num_parameters: int
+    num_steps: int
+    first_step: int
+    tokens_per_step: int
+    epochs: float
+    resumed_from: Path | None
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One update was done.
+
+    Attributes:
+        step: its number, from 0.
+        loss: mean cross-entropy of its tokens before the update, nats.
+        learning_rate: of this update.
+        gradient_norm: global norm before clipping; nothing where the recipe does not clip.
+        seconds: waiting for data, forward, backward and update; no evaluation, no saving.
+        data_wait_s: the part of it that was waiting for data.
+        tokens_per_s: tokens of the step over its seconds.
+        mfu: model FLOPs of the step over its seconds and the peak; nothing where either was not given.
+        resident_bytes: memory of the process now.
+        peak_resident_bytes: most memory the process has had.
+        device_peak_bytes: most memory that tensors have taken on the GPU; nothing on a CPU.
+        epoch: passes over the training data so far.
+        warm_up: one of the session's first steps, which no average takes in.
+        remaining_s: seconds that the steps to come will take at the present pace.
+    """
+
+    step: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float | None
+    seconds: float
+    data_wait_s: float
+    tokens_per_s: float
+    mfu: float | None
+    resident_bytes: int
+    peak_resident_bytes: int
+    device_peak_bytes: int | None
+    epoch: float
+    warm_up: bool
+    remaining_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The fixed validation windows were predicted.
+
+    Attributes:
+        step: updates done.
+        validation_loss: mean cross-entropy over `num_tokens`, nats.
+        num_tokens: how many targets there were.
+        seconds: what it took.
+    """
+
+    step: int
+    validation_loss: float
+    num_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint is on disk.
+
+    Attributes:
+        step: updates done.
+        path: its folder.
+        num_bytes: its size.
+        seconds: what it took.
+    """
+
+    step: int
+    path: Path
+    num_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The model wrote a text.
+
+    Attributes:
+        step: updates done.
+        prompt: what it continued.
+        text: what it wrote, the prompt left out.
+        seconds: what it took.
+    """
+
+    step: int
+    prompt: str
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something worth knowing that does not stop the run."""
+
+    step: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A signal asked to stop: the step was finished and saved. The last event of the run.
+
+    Attributes:
+        step: updates done.
+        checkpoint: where to go on from.
+        signal: number of the signal; 2 is Ctrl-C, 15 a request to terminate.
+    """
+
+    step: int
+    checkpoint: Path
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All steps are done. The last event of the run.
+
+    Attributes:
+        step: updates done.
+        initial_loss: loss of the very first update, before it.
+        final_loss: loss of the last one.
+        validation_loss: after the last one.
+        step_s: median seconds of this session's steps, warm-up left out; nothing where none remains.
+        tokens_per_s: at that median.
+        mfu: at that median.
+        data_wait_share: seconds waited for data over all seconds of this session's steps.
+        training_s: seconds of all steps of this session.
+        wall_s: seconds of the whole session, evaluation and saving included.
+        peak_resident_bytes: most memory the process has had.
+        checkpoint: the last one.
+    """
+
+    step: int
+    initial_loss: float | None
+    final_loss: float | None
+    validation_loss: float
+    step_s: float | None
+    tokens_per_s: float | None
+    mfu: float | None
+    data_wait_share: float | None
+    training_s: float
+    wall_s: float
+    peak_resident_bytes: int
+    checkpoint: Path
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """The figures by name, for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"}
+
+
+Event: TypeAlias = Started | Step | Evaluated | Saved | Sampled | Warned | Interrupted | Finished

@@ -1,0 +1,164 @@
+"""A run's folder: what was asked, what it ran on, what happened, its checkpoints.
+
+runs/
+    latest -> stdlib-20260101-120000
+    stdlib-20260101-120000/
+        config.toml          as resolved; training again from it does the same
+        environment.json     what it first ran on
+        tokenizer.json       a copy, so that samples need no data
+        metrics.jsonl        one row per step, evaluation, checkpoint, sample
+        checkpoints/
+"""
+
+import contextlib
+import datetime as dt
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from torchledger import config as configs
+from torchledger.trainer.durable import write_text
+from torchledger.trainer.errors import RunFolderError
+from torchledger.trainer.run_config import RunConfig
+
+__all__ = ["RunFolder"]
+
+LATEST = "latest"
+_LOCK_NAME = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run. Make one with `create` or `open`."""
+
+    path: Path
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def environment_path(self) -> Path:
+        """What the run first ran on."""
+        return self.path / "environment.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        """One row per event."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """The tokenizer of the data."""
+        return self.path / "tokenizer.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @classmethod
+    def create(cls, config: RunConfig, now: dt.datetime, path: Path | None = None) -> Self:
+        """Make the folder of a new run and point `latest` to it.
+
+        Args:
+            config: the resolved configuration.
+            now: the time, UTC, for its name.
+            path: the folder, in place of `<runs>/<name>-<UTC time>`.
+
+        Raises:
+            RunFolderError: there is a run in it already, or it cannot be made.
+        """
+        target = config.runs / f"{config.name}-{now:%Y%m%d-%H%M%S}" if path is None else path
+        folder = cls(target)
+        if folder.config_path.exists() or folder.metrics_path.exists() or folder.checkpoints.exists():
+            raise RunFolderError(f"{target} has a run in it; resume it, or choose another folder")
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            _point_latest(target)
+        except OSError as error:
+            raise RunFolderError(f"cannot make the run folder {target}: {error.strerror}") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The folder of a run that has begun; `path` may be the folder, `runs/latest`, or something inside it.
+
+        Raises:
+            RunFolderError: there is no run.
+        """
+        for candidate in (path, *path.parents):
+            if cls(candidate).config_path.is_file():
+                return cls(candidate.resolve())
+        raise RunFolderError(f"no run in {path}: there is no config.toml")
+
+    def config(self) -> RunConfig:
+        """The configuration that the run was begun with.
+
+        Raises:
+            ConfigError: damaged.
+        """
+        return configs.load(self.config_path, RunConfig).value
+
+    def write_start(self, config: RunConfig, environment: Mapping[str, Any], tokenizer: Path) -> None:
+        """Write what is known before the first step; `config.toml` goes last and marks the folder as a run.
+
+        Raises:
+            RunFolderError: it cannot be written.
+        """
+        try:
+            write_text(self.environment_path, json.dumps(environment, indent=2) + "\n")
+            shutil.copyfile(tokenizer, self.tokenizer_path)
+            write_text(self.config_path, configs.to_toml(config))
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """While inside, no other process may train in this folder. A killed process leaves no lock behind.
+
+        Raises:
+            RunFolderError: another process trains in it, or the folder cannot be written to.
+        """
+        try:
+            handle = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
+        try:
+            _lock(handle, self.path)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunFolderError(f"another process is training in {path} right now; wait for it, or end it") from None
+    except OSError as error:
+        # Some cluster file systems are mounted without locks; the lock only guards against two trainers at once.
+        if error.errno not in {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}:
+            raise
+
+
+def _point_latest(target: Path) -> None:
+    """Let `latest` beside `target` point to it, in one step. Where there are no links, there is no `latest`."""
+    link = target.parent / LATEST
+    if link.exists() and not link.is_symlink():
+        return
+    fresh = target.parent / f".{LATEST}.partial"
+    with contextlib.suppress(OSError, NotImplementedError):
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target.name)
+        fresh.replace(link)

@@ -1,0 +1,134 @@
+"""From a `RunConfig` to what is really done: everything is looked up, checked and decided before memory is taken."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from torchledger import spec as specs
+from torchledger.meter import device as devices
+from torchledger.spec import ModelSpec, Recipe
+from torchledger.trainer.errors import SetupError
+from torchledger.trainer.identity import Identity, numerics
+from torchledger.trainer.kernel import choose_kernel
+from torchledger.trainer.precision import choose_precision
+from torchledger.trainer.prepared import PreparedData, load_prepared
+from torchledger.trainer.run_config import RunConfig
+
+__all__ = ["Setup", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A run that can begin.
+
+    Attributes:
+        config: as asked, with every `auto` and preset replaced by what it came to; the same on every resume.
+        spec: the model.
+        recipe: precision, kernel and length decided.
+        data: the prepared data.
+        device: where it trains.
+        assumptions: what was decided without being asked, in words.
+    """
+
+    config: RunConfig
+    spec: ModelSpec
+    recipe: Recipe
+    data: PreparedData
+    device: torch.device
+    assumptions: tuple[str, ...]
+
+    @property
+    def num_windows(self) -> int:
+        """Windows of the recipe's sequence length in the training tokens."""
+        return (self.data.train.num_tokens - 1) // self.recipe.sequence_length
+
+    @property
+    def epochs(self) -> float:
+        """How many times the run passes over the training data; 1.5 is once and a half."""
+        return self.recipe.num_steps * self.recipe.batch_size / self.num_windows
+
+    @property
+    def identity(self) -> Identity:
+        """What determines the run bit for bit, with the thread count that is set now."""
+        data = {"train_sha256": self.data.train.payload_sha256, "tokenizer_hash": self.data.tokenizer_hash}
+        return Identity(self.spec, self.recipe, data, numerics(self.device))
+
+
+def resolve(config: RunConfig) -> Setup:
+    """Look up and check everything that a run needs, and decide what was left open.
+
+    Sets torch's thread count, which probes and identity depend on. Allocates no model.
+
+    Raises:
+        SetupError: data too short or of another vocabulary.
+        SpecError, ConfigError: no such model, or one that cannot be.
+        PrepareError: no prepared data in the folder, or not whole.
+        DeviceError: a device that is not there.
+        PrecisionError: a format that this device cannot train in.
+    """
+    data = load_prepared(config.data)
+    spec = config.model if isinstance(config.model, ModelSpec) else specs.load(config.model)
+    specs.check.require(spec)
+    _check_data(spec, config.recipe, data)
+    device = devices.resolve(config.device)
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    recipe, reasons = _decide(config, spec, device)
+    specs.require_recipe(recipe, spec)
+    resolved = replace(
+        config,
+        model=spec,
+        recipe=recipe,
+        num_steps=0,
+        device=cast("devices.DeviceName", device.type),
+        precision="recipe",
+        attention="recipe",
+        num_threads=torch.get_num_threads(),
+    )
+    setup = Setup(resolved, spec, recipe, data, device, ())
+    return replace(setup, assumptions=(*data.assumptions, *reasons, *_epochs(setup)))
+
+
+def _check_data(spec: ModelSpec, recipe: Recipe, data: PreparedData) -> None:
+    if data.vocab_size > spec.vocab_size:
+        raise SetupError(
+            f"the data in {data.folder} has a vocabulary of {data.vocab_size:,}, model {spec.name} only "
+            f"{spec.vocab_size:,}: ids beyond it have no embedding; set model.vocab_size to at least {data.vocab_size}"
+        )
+    for part, name in ((data.train, "training"), (data.validation, "validation")):
+        if part.num_tokens <= recipe.sequence_length:
+            raise SetupError(
+                f"the {name} data in {data.folder} has {part.num_tokens:,} tokens, too few for one sequence of "
+                f"{recipe.sequence_length:,} and its last target; shorten recipe.sequence_length or prepare more text"
+            )
+
+
+def _decide(config: RunConfig, spec: ModelSpec, device: torch.device) -> tuple[Recipe, Sequence[str]]:
+    """The recipe with length, precision and kernel decided, and why."""
+    recipe, reasons = config.recipe, []
+    if config.num_steps:
+        recipe = replace(recipe, num_tokens=config.num_steps * recipe.tokens_per_step)
+    tokens = recipe.micro_batch_size * recipe.sequence_length
+    asked = recipe.precision if config.precision == "recipe" else config.precision
+    precision = choose_precision(
+        asked, device, tokens=tokens, hidden=spec.hidden_size, inner=spec.mlp.intermediate_size
+    )
+    recipe = replace(recipe, precision=precision.precision)
+    if config.precision == "auto":
+        reasons.append(precision.reason)
+    if config.attention == "auto":
+        kernel = choose_kernel(spec, recipe, device)
+        recipe = replace(recipe, attention=kernel.kernel)
+        reasons.append(kernel.reason)
+    elif config.attention != "recipe":
+        recipe = replace(recipe, attention=config.attention)
+    return recipe, reasons
+
+
+def _epochs(setup: Setup) -> list[str]:
+    if setup.epochs <= 1:
+        return []
+    tokens = f"{setup.data.train.num_tokens:,}"
+    return [f"the run passes {setup.epochs:.2f} times over the {tokens} training tokens, in another order each time"]
