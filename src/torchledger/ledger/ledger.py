@@ -111,10 +111,7 @@ class Ledger:
 
     def accounts(self) -> dict[Account, Work]:
         """Total work by account."""
-        works: dict[Account, Work] = {}
-        for line in self.lines:
-            works[line.account] = works.get(line.account, NO_WORK) + line.total
-        return works
+        return _accounts(self.lines)
 
     def balance(self) -> dict[Account, Work]:
         """Total work by account, accounts that are known to be zero left out."""
@@ -141,19 +138,26 @@ class Ledger:
     __rmul__ = __mul__
 
     def __sub__(self, other: Ledger) -> Ledger:
-        """Account by account. An account that is unknown on either side stays unknown, and its line names it."""
+        """Account by account. An account that is unknown on either side stays unknown, and its line names it.
+
+        Embedding lookups are subtracted line by line, `other`'s with negative times: a convention that counts them as
+        one-hot products reads their FLOPs off their shape, which a sum over an account no longer has.
+        """
         self._same_convention(other, "subtracted")
-        mine, theirs = self.accounts(), other.accounts()
+        mine, theirs = _accounts(self._without_lookups()), _accounts(other._without_lookups())
         names = {line.account: line.op for line in (*other.lines, *self.lines)}
         lines = [
             _difference_line(account, names[account], mine.get(account, NO_WORK) - theirs.get(account, NO_WORK))
             for account in dict.fromkeys((*mine, *theirs))
         ]
         return Ledger(
-            tuple(line for line in lines if not line.work.is_zero),
+            (*(line for line in lines if not line.work.is_zero), *_lookup_differences(self, other)),
             self.convention,
             tuple(dict.fromkeys((*self.assumptions, *other.assumptions))),
         )
+
+    def _without_lookups(self) -> Iterator[Line]:
+        return (line for line in self.lines if line.kind != "embedding")
 
     def _same_convention(self, other: Ledger, verb: str) -> None:
         if self.convention != other.convention:
@@ -201,6 +205,21 @@ def _merged(lines: Iterable[Line]) -> tuple[Line, ...]:
         before = seen.get(key)
         seen[key] = line if before is None else replace(before, times=before.times + line.times)
     return tuple(seen.values())
+
+
+def _accounts(lines: Iterable[Line]) -> dict[Account, Work]:
+    works: dict[Account, Work] = {}
+    for line in lines:
+        works[line.account] = works.get(line.account, NO_WORK) + line.total
+    return works
+
+
+def _lookup_differences(one: Ledger, other: Ledger) -> Iterator[Line]:
+    lookups = [line for line in one.lines if line.kind == "embedding"]
+    lookups += [line.repeated(-1) for line in other.lines if line.kind == "embedding"]
+    for line in _merged(replace(line, origin="difference", source="") for line in lookups):
+        if line.times != 0 or line.work.unknown_fields:
+            yield line
 
 
 def _difference_line(account: Account, op: str, work: Work) -> Line:

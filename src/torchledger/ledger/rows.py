@@ -24,6 +24,13 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "origin": get_args(Origin),
 }
 
+_CONVENTION_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "operations": ("contractions", "all"),
+    "attention": ("full", "exact", "executed"),
+    "embedding": (False, True),
+    "recompute": (False, True),
+}
+
 
 class LedgerFormatError(ValueError):
     """A file is not a ledger, or a ledger of a schema that this version does not read."""
@@ -96,18 +103,31 @@ def from_csv(text: str) -> Ledger:
         head = json.loads(first[2:])
     except json.JSONDecodeError as error:
         raise LedgerFormatError(f"the head line of the CSV is not JSON: {error}") from error
-    return _ledger(head, list(csv.DictReader(io.StringIO(rest))))
+    if not isinstance(head, dict):
+        raise LedgerFormatError("the head line of the CSV must be a JSON object that names the schema")
+    rows = list(csv.DictReader(io.StringIO(rest)))
+    for number, row in enumerate(rows):
+        if None in row or None in row.values():  # the reader's mark for too many and too few cells
+            raise LedgerFormatError(f"line {number}: {len(row)} columns were expected, the row has more or fewer")
+    return _ledger(head, rows)
 
 
-def _ledger(head: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Ledger:
+def _ledger(head: Mapping[str, Any], rows: list[dict[str, Any]]) -> Ledger:
     if head.get("schema") != SCHEMA:
         raise LedgerFormatError(f"this version reads schema {SCHEMA}, the file says {head.get('schema')!r}")
     try:
-        convention = Convention(**head.get("convention", {}))
+        convention = _convention(head.get("convention", {}))
         lines = tuple(_line(row, number) for number, row in enumerate(rows))
     except (TypeError, KeyError) as error:
         raise LedgerFormatError(f"a field is missing or unknown: {error}") from error
     return Ledger(lines, convention, tuple(head.get("assumptions", ())))
+
+
+def _convention(fields: Mapping[str, Any]) -> Convention:
+    for name, choices in _CONVENTION_CHOICES.items():
+        if name in fields and fields[name] not in choices:
+            raise LedgerFormatError(f"convention {name} is {fields[name]!r}, expected one of {choices}")
+    return Convention(**fields)
 
 
 def _line(row: Mapping[str, Any], number: int) -> Line:
@@ -116,10 +136,15 @@ def _line(row: Mapping[str, Any], number: int) -> Line:
             raise LedgerFormatError(f"line {number}: {name} is {row[name]!r}, expected one of {', '.join(choices)}")
     place = {name: row[name] for name in _PLACE_FIELDS if name != "times"}
     work = Work(*(_amount(row[name], number, name) for name in WORK_FIELDS))
-    return Line(**place, work=work, times=_amount(row["times"], number, "times"), shape=_shape(row["shape"], number))
+    times = _amount(row["times"], number, "times")
+    if times is None:
+        raise LedgerFormatError(f"line {number}: times is missing; only amounts of work may be unknown")
+    return Line(**place, work=work, times=times, shape=_shape(row["shape"], number))
 
 
-def _shape(text: str, number: int) -> tuple[tuple[str, Amount], ...]:
+def _shape(text: Any, number: int) -> tuple[tuple[str, Amount], ...]:
+    if not isinstance(text, str):
+        raise LedgerFormatError(f"line {number}: shape is {text!r}, expected text such as `b=1 m=2`")
     pairs = (part.partition("=") for part in text.split())
     return tuple((name, _amount(size, number, f"shape {name}")) for name, _, size in pairs)
 
@@ -129,11 +154,9 @@ def _amount(value: Any, number: int, name: str) -> Amount:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        pass
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise LedgerFormatError(f"line {number}: {name} is {value!r}, expected a number or nothing") from None
+    for read in (int, float) if isinstance(value, str) else ():
+        try:
+            return read(value)
+        except ValueError:
+            continue
+    raise LedgerFormatError(f"line {number}: {name} is {value!r}, expected a number or nothing")
