@@ -13,7 +13,7 @@ per_row: dict[str, tuple[int, int, int]] = {
     "amax": (1, -1, 0),
     "amin": (1, -1, 0),
     "norm": (2, -1, 1),  # squares, their sum, the root
-    "var": (4, 0, 2),  # the mean (n - 1, division), then differences, squares, their sum (3·n - 1), division, + 2 to 0
+    "var": (4, -2, 2),  # the mean (n - 1, division), then differences, squares, their sum (3·n - 1), division
     "any": (1, -1, 0),
 }
 
