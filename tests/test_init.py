@@ -14,9 +14,9 @@ def test_the_public_names_are_these():
     assert sorted(torchledger.__all__, key=str.lower) == sorted(
         [
             *("Convention", "Difference", "HARDWARE_FLOPS", "Ledger", "Line", "MODEL_FLOPS", "ModelSpec", "Rates"),
-            *("Recipe", "Recorder", "RunRecord", "Strategy", "Trace", "Work"),
-            *("count", "get_chip", "hfu", "load_model", "mfu", "num_parameters", "parameters", "parse_cluster"),
-            *("polynomial", "report_page", "solve", "step_time", "trace", "trace_step"),
+            *("Recipe", "Recorder", "RunConfig", "RunRecord", "Strategy", "Trace", "Work"),
+            *("count", "get_chip", "hfu", "load_spec", "mfu", "num_parameters", "parameters", "parse_cluster"),
+            *("polynomial", "prepare", "report_page", "solve", "step_time", "trace", "trace_step", "train"),
         ],
         key=str.lower,
     )
@@ -46,7 +46,7 @@ def test_importing_loads_nothing_heavy():
     code = (
         "import sys, torchledger; heavy = {'torch', 'numpy', 'rich', 'click', 'sympy', 'cattrs'};"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys();"
-        "str(torchledger.count(torchledger.load_model('gpt2')));"
+        "str(torchledger.count(torchledger.load_spec('gpt2')));"
         "assert not {'torch', 'numpy', 'rich', 'sympy'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -54,4 +54,4 @@ def test_importing_loads_nothing_heavy():
 
 def test_a_ledger_prints_as_a_table():
     """Whoever comes in by the front door sees tables."""
-    assert "layers.*" in str(torchledger.count(torchledger.load_model("gpt2")))
+    assert "layers.*" in str(torchledger.count(torchledger.load_spec("gpt2")))

@@ -1,7 +1,7 @@
 """torchledger: the books of a training run. FLOPs, bytes, seconds and money; predicted, trained, measured, reconciled.
 
     >>> import torchledger
-    >>> model = torchledger.load_model("llama-3-8b")
+    >>> model = torchledger.load_spec("llama-3-8b")
     >>> torchledger.num_parameters(model)
     8030261248
     >>> torchledger.count(model).flops
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from torchledger.machine import parse_cluster
     from torchledger.planner import Rates, hfu, mfu, solve, step_time
     from torchledger.spec import ModelSpec, Recipe, Strategy
-    from torchledger.spec import load as load_model
+    from torchledger.spec import load as load_spec
     from torchledger.tracer import Recorder, Trace, trace, trace_step
+    from torchledger.trainer import RunConfig, train
+    from torchledger.trainer.prepare import prepare
     from torchledger.view.page import page as report_page
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ _PUBLIC = {
     "Rates": ("planner", "Rates"),
     "Recipe": ("spec", "Recipe"),
     "Recorder": ("tracer", "Recorder"),
+    "RunConfig": ("trainer", "RunConfig"),
     "RunRecord": ("ledger", "RunRecord"),
     "Strategy": ("spec", "Strategy"),
     "Trace": ("tracer", "Trace"),
@@ -49,17 +52,19 @@ _PUBLIC = {
     "count": ("formula", "count"),
     "get_chip": ("machine", "get"),
     "hfu": ("planner", "hfu"),
-    "load_model": ("spec", "load"),
+    "load_spec": ("spec", "load"),
     "mfu": ("planner", "mfu"),
     "num_parameters": ("formula", "num_parameters"),
     "parameters": ("formula", "parameters"),
     "parse_cluster": ("machine", "parse_cluster"),
     "polynomial": ("formula", "polynomial"),
+    "prepare": ("trainer.prepare", "prepare"),
     "report_page": ("view.page", "page"),
     "solve": ("planner", "solve"),
     "step_time": ("planner", "step_time"),
     "trace": ("tracer", "trace"),
     "trace_step": ("tracer", "trace_step"),
+    "train": ("trainer", "train"),
 }
 
 __all__ = [
@@ -73,6 +78,7 @@ __all__ = [
     "Rates",
     "Recipe",
     "Recorder",
+    "RunConfig",
     "RunRecord",
     "Strategy",
     "Trace",
@@ -80,17 +86,19 @@ __all__ = [
     "count",
     "get_chip",
     "hfu",
-    "load_model",
+    "load_spec",
     "mfu",
     "num_parameters",
     "parameters",
     "parse_cluster",
     "polynomial",
+    "prepare",
     "report_page",
     "solve",
     "step_time",
     "trace",
     "trace_step",
+    "train",
 ]
 
 

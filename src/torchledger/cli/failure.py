@@ -54,7 +54,7 @@ def report_failure(error: Exception, *, debug: bool = False) -> int:
             return error.exit_code
         case ValueError() if _is_ours(error):
             click.echo(f"error: {error}", err=True)
-            return WRONG_USAGE
+            return _code_of(error)
         case ModuleNotFoundError() if extra := _missing_extra(error):
             click.echo(f"error: this needs {error.name}: pip install 'torchledger[{extra}]'", err=True)
             return FAILED
@@ -65,6 +65,19 @@ def report_failure(error: Exception, *, debug: bool = False) -> int:
     hint = "" if debug else "; torchledger --debug ... shows where"
     click.echo(f"error: {type(error).__name__}: {error}{hint}", err=True)
     return FAILED
+
+
+# By name, because knowing the class would load torch. Whoever is no exception here is a wrong question.
+_CODES = {"NonFinite": FAILED, "CheckpointError": FAILED, "OutOfMemory": DOES_NOT_FIT}
+
+
+def _code_of(error: ValueError) -> int:
+    """A full disk or a folder that cannot be written is no fault of the question, nor is a loss that is no number."""
+    if isinstance(error.__cause__, OSError) and not isinstance(
+        error.__cause__, (FileNotFoundError, NotADirectoryError)
+    ):
+        return FAILED
+    return _CODES.get(type(error).__name__, WRONG_USAGE)
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -70,6 +70,11 @@ def _shows_unicode(stream: TextIO) -> bool:
     return True
 
 
+def is_quiet() -> bool:
+    """Whether the user wants the answer and nothing else."""
+    return _flag("quiet")
+
+
 def _flag(name: str) -> bool:
     ctx = click.get_current_context(silent=True)
     return bool(ctx and isinstance(ctx.obj, dict) and ctx.obj.get(name))

@@ -1,0 +1,115 @@
+"""The live line of a training run: drawn over itself on a terminal, one line every few steps in a log. On stderr."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from torchledger.units import format_bytes, format_count, format_duration, format_number, format_percent, group_digits
+
+if TYPE_CHECKING:
+    from torchledger.trainer.events import Evaluated, Event, Sampled, Saved, Started, Step
+
+_ERASE = "\r\x1b[K"
+
+
+class Live:
+    """Draws the events of a run as they happen.
+
+    Args:
+        num_steps: steps of the whole run.
+        every: in a log, steps between two lines.
+        stream: where to draw; stderr where nothing is given.
+        on_terminal: whether lines may be overwritten; nothing asks the stream.
+    """
+
+    def __init__(
+        self, num_steps: int, *, every: int = 10, stream: TextIO | None = None, on_terminal: bool | None = None
+    ) -> None:
+        self._num_steps = num_steps
+        self._every = max(1, every)
+        self._stream = stream or sys.stderr
+        self._overwrites = self._stream.isatty() if on_terminal is None else on_terminal
+        self._is_drawn = False
+
+    def show(self, event: Event) -> None:
+        """Draw one event."""
+        # by name: the classes stand in a room that loads torch, and a log reader needs none of it
+        match type(event).__name__:
+            case "Step":
+                self._step(event)  # type: ignore[arg-type]
+            case "Started":
+                self._line(_started(event))  # type: ignore[arg-type]
+            case "Evaluated":
+                self._line(_evaluated(event))  # type: ignore[arg-type]
+            case "Saved":
+                self._line(_saved(event))  # type: ignore[arg-type]
+            case "Sampled":
+                self._line(_sampled(event))  # type: ignore[arg-type]
+            case "Warned":
+                self._line(f"warning at step {group_digits(event.step)}: {event.message}")  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Leave the last line standing."""
+        if self._is_drawn:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._is_drawn = False
+
+    def _step(self, event: Step) -> None:
+        text = step_line(event, self._num_steps)
+        if self._overwrites:
+            width = shutil.get_terminal_size((100, 24)).columns - 1
+            self._stream.write(_ERASE + text[:width])
+            self._stream.flush()
+            self._is_drawn = True
+        elif event.step % self._every == 0 or event.step + 1 == self._num_steps:
+            self._line(text)
+
+    def _line(self, text: str) -> None:
+        self._stream.write(f"{_ERASE if self._is_drawn else ''}{text}\n")
+        self._stream.flush()
+        self._is_drawn = False
+
+
+def step_line(event: Step, num_steps: int) -> str:
+    """One step in one line: step, loss, learning rate, tokens/s, MFU, memory, time left."""
+    digits = len(str(num_steps))
+    parts = [
+        f"step {event.step + 1:>{digits}}/{num_steps}",
+        f"loss {event.loss:.4f}",
+        f"lr {event.learning_rate:.2e}",
+        f"{format_count(event.tokens_per_s)} tok/s",
+    ]
+    if event.mfu is not None:
+        parts.append(f"MFU {format_percent(event.mfu)}")
+    held = event.resident_bytes if event.device_peak_bytes is None else event.device_peak_bytes
+    parts.append(format_bytes(held))
+    parts.append(f"{format_duration(event.remaining_s)} left")
+    return "  ".join(parts)
+
+
+def _started(event: Started) -> str:
+    resumed = f"resumed from {event.resumed_from}, " if event.resumed_from else ""
+    told = (
+        f"{resumed}training {group_digits(event.num_parameters)} parameters:"
+        f" {group_digits(event.num_steps - event.first_step)} steps of {group_digits(event.tokens_per_step)} tokens,"
+        f" {format_number(event.epochs)} epochs, in {event.folder}"
+    )
+    return "\n".join([told, *(f"  assumes: {assumption}" for assumption in event.assumptions)])
+
+
+def _evaluated(event: Evaluated) -> str:
+    return (
+        f"step {event.step}: validation loss {event.validation_loss:.4f} nats"
+        f" over {group_digits(event.num_tokens)} tokens, {format_duration(event.seconds)}"
+    )
+
+
+def _saved(event: Saved) -> str:
+    return f"step {event.step}: saved {event.path} ({format_bytes(event.num_bytes)}, {format_duration(event.seconds)})"
+
+
+def _sampled(event: Sampled) -> str:
+    return f"step {event.step}: wrote {len(event.text)} characters in {format_duration(event.seconds)}"

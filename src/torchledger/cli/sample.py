@@ -1,0 +1,46 @@
+"""`torchledger sample`: let a trained model write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchledger.cli.documented import Documented
+from torchledger.cli.output import json_option, show_json
+from torchledger.cli.quantity import COUNT
+
+
+@click.command(
+    cls=Documented,
+    examples=(
+        "torchledger sample runs/latest",
+        "torchledger sample runs/latest --prompt 'def main():' --length 200",
+        "torchledger sample runs/latest --temperature 0    always the likeliest token",
+    ),
+)
+@click.argument("run", type=click.Path(exists=True, path_type=Path), default="runs/latest")
+@click.option("--prompt", default="", help="What it continues; empty begins a new document.")
+@click.option("--length", type=COUNT, default="200", show_default=True, help="Tokens to write, at most.")
+@click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True, help="0 takes the likeliest.")
+@click.option("--top-k", type=click.IntRange(0), default=50, show_default=True, help="Draw from these only; 0 is all.")
+@click.option("--seed", type=int, help="Of the drawing (default: the run's own).")
+@click.option("--device", type=click.Choice(("auto", "cpu", "cuda", "mps")), default="auto", show_default=True)
+@json_option
+def command(run: Path, **options: Any) -> None:
+    """Let a trained model write.
+
+    RUN is a run's folder, which means its newest checkpoint, or one of its checkpoints. The same weights, seed and
+    prompt give the same text.
+    """
+    from torchledger.meter.device import resolve
+    from torchledger.trainer import SampleConfig, write_text_from
+
+    config = SampleConfig(options["prompt"], options["length"], options["temperature"], options["top_k"])
+    text = write_text_from(run, config, resolve(options["device"]), options["seed"])
+    if options["as_json"]:
+        question = {"run": str(run), **{name: options[name] for name in ("prompt", "length", "temperature", "top_k")}}
+        show_json("sample", {**question, "seed": options["seed"]}, {"prompt": options["prompt"], "text": text})
+    else:
+        click.echo(options["prompt"] + text)
