@@ -1,1 +1,23 @@
-"""meter."""
+"""The ledger by running: clock, allocator, kernel scratch, and what this machine really delivers.
+
+Nothing here predicts. What is measured is said to be measured, and how.
+"""
+
+from torchledger.meter.allocator import Allocations, allocations
+from torchledger.meter.calibrate import best_s, calibrate
+from torchledger.meter.device import DeviceError, DeviceFacts, facts, resident_bytes, resolve
+from torchledger.meter.scratch import Scratch, probe
+
+__all__ = [
+    "Allocations",
+    "DeviceError",
+    "DeviceFacts",
+    "Scratch",
+    "allocations",
+    "best_s",
+    "calibrate",
+    "facts",
+    "probe",
+    "resident_bytes",
+    "resolve",
+]
