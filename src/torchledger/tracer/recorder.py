@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchledger.ledger import GradientOf
 from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
-from torchledger.tracer.graph import PRODUCTS, Graph, Place
+from torchledger.tracer.graph import PRODUCTS, Graph, Place, is_recomputing
 from torchledger.tracer.modules import ModuleStack, buffers_of, parameters_of
 from torchledger.tracer.result import Trace
 from torchledger.tracer.scalars import SAVING, SavedScalars
@@ -168,7 +168,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         if phase == "backward":
             self.scalars.entered(node)
             if func in SAVING and not isinstance(args[1], torch.Tensor):
-                self.scalars.read(args[1])
                 key = with_wrapped_number(key)
         index = len(self._calls)
         self._positions.append(self.storages.num_events)
@@ -176,7 +175,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         results = _tensors(result)
         self._allocate(results, addresses, func, place, index, is_factory=not tensors)
         if func in SAVING and phase != "backward":
-            self.scalars.saved(args, phase, place, index)
+            self.scalars.saved(args, place, index)
         if node is not None and phase == "backward" and node.name() == _ACCUMULATE:
             self._name_gradient(node, results)
         signature = self._signature(func, key, results)
@@ -246,8 +245,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return True
         if node is not None and node.name() == "CheckpointFunctionBackward":
             return True
-        hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001  # how checkpointing shows
-        return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
+        return is_recomputing()
 
     def _backward_place(self, node: Any) -> Place:
         if node is not None and node.name() == _ACCUMULATE:

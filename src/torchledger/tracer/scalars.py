@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchledger.tracer.graph import Place
+from torchledger.tracer.graph import Place, is_recomputing
 from torchledger.tracer.storages import Entry, Storages
 
 #: Operations whose second operand may be a number and is saved for the gradient of the first (derivatives.yaml).
@@ -24,38 +24,36 @@ _SIZES: dict[type, int] = {bool: 1, int: 8, float: 8, complex: 16}
 class SavedScalars:
     """The wrapped numbers that live, from the forward operation to the end of its node's backward.
 
-    Under non-reentrant checkpointing the forward pass lets them go at once, and the recomputed ones live until the
-    original node runs, which the last one with the same value belongs to.
+    Hooks on saved tensors do not see them, so checkpointing keeps them as well. What non-reentrant checkpointing
+    recomputes makes new ones, which die with the recomputed graph, when the recomputation ends.
     """
 
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
         self._by_node: dict[int, list[Entry]] = {}
-        self._recomputed: list[tuple[float, Entry]] = []
         self._running: int | None = None
         self._ending: list[Entry] = []
+        self._recomputed: list[Entry] = []
 
-    def saved(self, args: tuple[Any, ...], phase: str, place: Place, call: int) -> None:
+    def saved(self, args: tuple[Any, ...], place: Place, call: int) -> None:
         """An operation of `SAVING` has run in a forward pass."""
         value = args[1]
         if isinstance(value, torch.Tensor) or not (torch.is_grad_enabled() and args[0].requires_grad):
-            return
-        hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: SLF001  # how checkpointing shows
-        is_packed = hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
-        if is_packed and phase != "recompute":
             return
         size = _SIZES[type(value)]
         entry = self._storages.allocate_unseen(
             size, op="wrapped_number", module=place.module, source=place.source, call=call
         )
-        if is_packed:
-            self._recomputed.append((value, entry))
+        if is_recomputing():
+            self._recomputed.append(entry)
         else:
             number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]  # noqa: SLF001  # as in `Graph`
             self._by_node.setdefault(number, []).append(entry)
 
     def entered(self, node: Any) -> None:
         """A backward operation of `node` is about to run: what the node before had saved is gone by now."""
+        while self._recomputed:
+            self._storages.free(self._recomputed.pop())
         number = None if node is None else node._sequence_nr()  # noqa: SLF001  # as in `Graph`
         if number == self._running:
             return
@@ -64,26 +62,13 @@ class SavedScalars:
         if number is not None:
             self._ending.extend(self._by_node.pop(number, ()))
 
-    def read(self, value: float) -> None:
-        """A backward operation reads a saved number."""
-        if self._ending:
-            return
-        for position in range(len(self._recomputed) - 1, -1, -1):
-            if self._recomputed[position][0] == value:
-                self._ending.append(self._recomputed.pop(position)[1])
-                return
-
     def backward_ended(self) -> None:
         """The engine has stopped: no graph is left to hold anything."""
-        self._end()
         self._running = None
         for entries in self._by_node.values():
-            for entry in entries:
-                self._storages.free(entry)
-        for _, entry in self._recomputed:
-            self._storages.free(entry)
+            self._ending.extend(entries)
         self._by_node.clear()
-        self._recomputed.clear()
+        self._end()
 
     def _end(self) -> None:
         for entry in self._ending:
