@@ -12,7 +12,7 @@ from torchledger import config, spec
 from torchledger.cli.documented import Documented
 from torchledger.cli.output import json_option, show, show_json
 from torchledger.cli.runs import load_run_config
-from torchledger.spec.file import ModelFile
+from torchledger.spec.file import ModelFile, read_model_file
 from torchledger.view.screen import Lines, table
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -84,11 +84,20 @@ def _load(file: Path, sets: tuple[str, ...]) -> config.Loaded[Any]:
     Raises:
         ConfigError: with every mistake in it.
     """
-    if _is_model_file(config.read_file(file)[0].table):
-        loaded: config.Loaded[Any] = config.load(file, ModelFile, sets=sets)
-        spec.check.require(loaded.value.model)
-        return loaded
-    return load_run_config(file, sets)
+    tables = config.read_file(file)[0].table
+    if not _is_model_file(tables):
+        return load_run_config(file, sets)
+    model = read_model_file(file, spec.presets.get)
+    is_named = "name" in tables.get("model", {})
+    loaded: config.Loaded[Any] = config.load(
+        file,
+        ModelFile,
+        table=None if is_named else {"model": {"name": model.name}},
+        sets=sets,
+        defaults=ModelFile(model),
+    )
+    spec.check.require(loaded.value.model)
+    return loaded
 
 
 def _is_model_file(tables: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ COMMANDS: dict[str, str] = {
     "train": "Predict a training run, run it, and close the books.",
     "sample": "Let a trained model write.",
     "compare": "Hold a run, a report or a ledger against another, line by line.",
-    "report": "One HTML file of a run.",
+    "report": "One HTML file of a run: closing table, curves, memory, FLOPs, configuration.",
     "format": "What a number format can represent, and what becomes of a number in it.",
     "models": "The models that are known by name.",
     "machines": "The accelerators that are known, with their peaks, memory and sources.",

@@ -1,0 +1,136 @@
+"""Closing the books: predicted against measured, quantity by quantity, and everything into the run folder."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from torchledger.cli.measurement import Measurement
+from torchledger.cli.prediction import Prediction
+from torchledger.cli.runs import REPORT_NAME, write_books
+from torchledger.ledger import Difference, Finding, RunRecord, to_json
+from torchledger.trainer import read_metrics
+from torchledger.trainer.durable import write_text
+from torchledger.trainer.events import Finished
+from torchledger.trainer.run_folder import RunFolder
+from torchledger.view.page import page
+
+#: A model has learned something when it predicts better than the best guess that ignores context, by this many nats.
+LEARNED_NAT = 1.0
+
+
+def close(prediction: Prediction, measured: Measurement, finished: Finished) -> tuple[Difference, ...]:
+    """The closing table.
+
+    FLOPs and tensor bytes must agree to the last one; seconds within 25 %; the loss at step 0 within 2 % of
+    ln(vocabulary), which a model that has learned nothing must have.
+    """
+    told = prediction.figures
+    on_cpu = prediction.setup.device.type == "cpu"
+    flops = measured.ledger.flops
+    peak = prediction.peak_flops_per_s
+    mfu = None if finished.step_s is None or not peak or flops is None else flops / (finished.step_s * peak)
+    return (
+        Difference("step_flops", "FLOP", told["step_flops"], flops, 0, "formula; every operation that ran"),
+        Difference(
+            "peak_tensor_bytes", "B", told["peak_tensor_bytes"], measured.peak_tensor_bytes, 0, "fake; real tensors"
+        ),
+        Difference("peak_bytes", "B", told["peak_bytes"], measured.peak_bytes, 0 if on_cpu else None, measured.how),
+        Difference("step_s", "s", told["step_s"], finished.step_s, 0.25, "roofline; median step"),
+        Difference("tokens_per_s", "token/s", told["tokens_per_s"], finished.tokens_per_s, None, "follows from step_s"),
+        Difference("mfu", "1", told["mfu"], mfu, None, "of the matmul peak measured here; follows from step_s"),
+        Difference("initial_loss", "nat", told["initial_loss"], finished.initial_loss, 0.02, "ln(vocabulary)"),
+    )
+
+
+def findings(
+    prediction: Prediction, measured: Measurement, metrics: Sequence[Any], finished: Finished
+) -> tuple[Finding, ...]:
+    """What the books have to say beyond the table."""
+    found = []
+    first = [row["loss"] for row in metrics if row["kind"] == "step" and row["step"] < len(measured.losses)]
+    if first != list(measured.losses)[: len(first)]:
+        found.append(
+            Finding(
+                "determinism",
+                "warning",
+                "step 0",
+                f"the measured steps' losses {list(measured.losses)} are not the run's {first}",
+                "another process or thread count may have changed the kernels' order of summation",
+            )
+        )
+    data = prediction.setup.data
+    gain = data.unigram_entropy_nats - finished.validation_loss
+    severity, verdict = ("note", "at least") if gain >= LEARNED_NAT else ("warning", "less than")
+    found.append(
+        Finding(
+            "data",
+            severity,  # type: ignore[arg-type]
+            "validation",
+            f"validation loss {finished.validation_loss:.4f} nat is {gain:.4f} nat below the unigram entropy of the "
+            f"data, {data.unigram_entropy_nats:.4f} nat: {verdict} {LEARNED_NAT:.1f}",
+            "" if gain >= LEARNED_NAT else "train longer, or with a higher learning rate",
+            {"validation_loss": finished.validation_loss, "unigram_entropy_nats": data.unigram_entropy_nats},
+        )
+    )
+    found.extend(
+        Finding("warning", "warning", f"step {row['step']}", row["message"])
+        for row in metrics
+        if row["kind"] == "warning"
+    )
+    return tuple(found)
+
+
+def close_books(folder: RunFolder, prediction: Prediction, measured: Measurement, finished: Finished) -> RunRecord:
+    """Close the books of a run, and write them into its folder, each file whole or not at all.
+
+    `ledger.json` is the prediction by formula, `ledger-trace.json` and `ledger-measured.json` the same step looked at
+    and run, so that `compare` can hold any two against each other.
+
+    Returns:
+        What was written, as the record that every viewer draws.
+    """
+    metrics = tuple(read_metrics(folder.metrics_path))
+    record = RunRecord(
+        name=folder.path.name,
+        config=tomllib.loads(folder.config_path.read_text(encoding="utf-8")),
+        environment=json.loads(folder.environment_path.read_text(encoding="utf-8")),
+        prediction={
+            **prediction.figures,
+            "unigram_entropy": prediction.setup.data.unigram_entropy_nats,
+            "assumptions": list(prediction.assumptions),
+        },
+        metrics=metrics,
+        differences=close(prediction, measured, finished),
+        ledger=prediction.ledger,
+        memory=memory_record(prediction),
+        samples=tuple(row["prompt"] + row["text"] for row in metrics if row["kind"] == "sample"),
+        findings=findings(prediction, measured, metrics, finished),
+    )
+    write_books(folder.path, record)
+    for name, ledger in (("trace", prediction.trace.ledger.folded()), ("measured", measured.ledger.folded())):
+        write_text(folder.path / f"ledger-{name}.json", to_json(ledger, indent=1) + "\n")
+    write_text(folder.path / "machine.json", prediction.profile.to_json() + "\n")
+    write_text(folder.path / REPORT_NAME, page(record))
+    return record
+
+
+def memory_record(prediction: Prediction) -> dict[str, Any]:
+    """Peak by part, what lives there, what kernels hold, and the curve of the second step."""
+    timeline = prediction.trace.timeline
+    peak, tensors = prediction.peak, prediction.tensor_peak
+    return {
+        "peak_bytes": peak.peak_bytes,
+        "peak_tensor_bytes": tensors.peak_bytes,
+        "free_bytes": prediction.free_bytes,
+        "parts_bytes": tensors.by_part(),
+        "scratch_bytes": prediction.scratch.beyond_outputs(),
+        "outline": [list(point) for point in timeline.outline(600)],
+        "marks": dict(timeline.marks),
+        "live": [
+            {"name": b.name or b.module, "op": b.op, "part": b.part, "shape": list(b.shape), "num_bytes": b.num_bytes}
+            for b in tensors.blocks[:30]
+        ],
+    }

@@ -1,0 +1,91 @@
+"""What a step really cost: the run's own first two steps done once more, under the profiler and under the recorder.
+
+Measuring slows a step down, so the run itself goes unmeasured but for the clock. The steps are the run's to the bit:
+same object, same data, same seeds; their losses are held against those that the run wrote down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from dataclasses import dataclass, replace
+
+import torch
+
+from torchledger.ledger import Ledger
+from torchledger.meter import allocations
+from torchledger.tracer import Recorder
+from torchledger.trainer.batches import Batches
+from torchledger.trainer.seeds import stream_seed
+from torchledger.trainer.setup import Setup
+from torchledger.trainer.step import build_step, micro_batches
+
+NUM_STEPS = 2  # the first makes the optimizer's state, the second is like all others
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What two steps were measured to cost.
+
+    Attributes:
+        ledger: every operation that really ran in the second step.
+        peak_tensor_bytes: most bytes of tensors alive at once, from the making of the model on.
+        peak_bytes: most bytes that the allocator had given out at once, kernels' own included.
+        losses: of the two steps.
+        how: in words.
+    """
+
+    ledger: Ledger
+    peak_tensor_bytes: int
+    peak_bytes: int | None
+    losses: tuple[float, ...]
+    how: str
+
+
+def measure_steps(setup: Setup) -> Measurement:
+    """Do the run's first two steps again, twice: under the allocator's profiler, then under the recorder."""
+    gc.collect()
+    if setup.device.type == "cpu":
+        _steps(setup)  # what a library allocates once a process is none of the step's
+        seen = allocations(lambda: _steps(setup))
+        losses, peak_bytes, how = seen.result, seen.peak_bytes, "by the CPU allocator's own events"
+    elif setup.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(setup.device)
+        losses = _steps(setup)
+        peak_bytes, how = torch.cuda.max_memory_allocated(setup.device), "torch.cuda.max_memory_allocated"
+    else:
+        losses, peak_bytes, how = _steps(setup), None, f"{setup.device.type} tells no peak"
+    with Recorder() as recorder:
+        _steps(setup, recorder)
+    trace = recorder.trace(since=f"step {NUM_STEPS}")
+    lines = (replace(line, origin="measured") for line in trace.ledger)
+    ledger = Ledger.of(lines, convention=trace.ledger.convention)
+    return Measurement(ledger, trace.timeline.peak().peak_bytes, peak_bytes, losses, how)
+
+
+def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
+    """Make the model and do the first steps, as the run does."""
+    recipe = setup.recipe
+    losses: list[float] = []
+    with Batches(
+        setup.data.train_path, recipe.batch_size, recipe.sequence_length, recipe.seed, device=setup.device
+    ) as batches:
+        with setup.device, _phase(recorder, "build"):
+            step = build_step(setup.spec, recipe)
+        for number in range(NUM_STEPS):
+            if recorder is not None:
+                recorder.register(step.model)
+                recorder.mark(f"step {number + 1}")
+            batch = batches.batch(number)
+            if recorder is not None:
+                recorder.register_inputs(list(batch))
+            if setup.spec.attention.dropout:
+                torch.manual_seed(stream_seed(recipe.seed, "dropout", number))
+            result = step(micro_batches(batch, recipe.accumulation_steps), number)
+            losses.append(result.loss.item())
+            del batch, result
+    return tuple(losses)
+
+
+def _phase(recorder: Recorder | None, name: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if recorder is None else recorder.phase(name)

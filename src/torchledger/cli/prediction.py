@@ -1,0 +1,199 @@
+"""What a training run will cost, before it runs: the formula's ledger, the trace's memory, this machine's pace."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from torchledger.formula import count, num_parameters
+from torchledger.ledger import CONTRACTIONS, Ledger
+from torchledger.machine.profile import MachineProfile
+from torchledger.memory import Peak
+from torchledger.meter import Scratch, calibrate, facts, probe
+from torchledger.planner import Rates, StepTime, step_time
+from torchledger.spec import ModelSpec, Recipe
+from torchledger.tracer import Trace, trace_step
+from torchledger.trainer.setup import Setup
+from torchledger.trainer.step import build_step, example_batch
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What was told before the run.
+
+    Attributes:
+        setup: the run.
+        ledger: one step by formula.
+        trace: the same step looked at on no memory.
+        scratch: what its kernels were probed to hold inside; nothing was probed where the device is no CPU.
+        profile: what this machine was measured to deliver.
+        time: seconds of the step, line by line.
+        free_bytes: memory that was free when it was told.
+    """
+
+    setup: Setup
+    ledger: Ledger
+    trace: Trace
+    scratch: Scratch
+    profile: MachineProfile
+    time: StepTime
+    free_bytes: int
+
+    @property
+    def step_flops(self) -> int:
+        """Model FLOPs of one step: contractions, attention in full, no recompute."""
+        flops: int = self.ledger.flops
+        return flops
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.setup.recipe.num_steps
+
+    @property
+    def tensor_peak(self) -> Peak:
+        """The peak of the tensors alone."""
+        return self.trace.timeline.peak()
+
+    @property
+    def peak(self) -> Peak:
+        """The peak with what kernels hold inside."""
+        return self.trace.timeline.peak(internal=self.scratch.by_call(self.trace))
+
+    @property
+    def peak_flops_per_s(self) -> float | None:
+        """The largest matmul rate measured here in the run's format: the practical peak that MFU is held against."""
+        return self.profile.peak(self.setup.recipe.precision)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of one step."""
+        return self.time.step_s
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation of the practical peak."""
+        peak = self.peak_flops_per_s
+        return None if not peak else self.step_flops / (self.step_s * peak)
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether the predicted peak is within the free memory."""
+        return self.peak.peak_bytes <= self.free_bytes
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures by name with units, as JSON and reports tell them."""
+        recipe = self.setup.recipe
+        peak, tensors = self.peak, self.tensor_peak
+        phases = {phase: group.flops for phase, group in self.ledger.by("phase").items()}
+        return {
+            "num_parameters": num_parameters(self.setup.spec),
+            "step_flops": self.step_flops,
+            "flops_by_phase": phases,
+            "run_flops": self.step_flops * self.num_steps,
+            "convention": self.ledger.convention.text,
+            "peak_tensor_bytes": tensors.peak_bytes,
+            "parts_bytes": tensors.by_part(),
+            "peak_bytes": peak.peak_bytes,
+            "scratch_bytes": peak.peak_bytes - tensors.peak_bytes,
+            "free_bytes": self.free_bytes,
+            "step_s": self.step_s,
+            "seconds_by_kind": dict(self.time.by_kind),
+            "tokens_per_s": recipe.tokens_per_step / self.step_s,
+            "mfu": self.mfu,
+            "peak_flops_per_s": self.peak_flops_per_s,
+            "peak_source": f"largest matmul measured on {self.profile.device}, {self.profile.num_threads} threads",
+            "num_steps": self.num_steps,
+            "run_s": self.step_s * self.num_steps,
+            "num_tokens": recipe.num_tokens,
+            "epochs": self.setup.epochs,
+            "initial_loss": math.log(self.setup.spec.vocab_size),
+        }
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Everything that was assumed."""
+        own = [
+            "MFU is held against the largest matmul measured here, not against a data sheet",
+            "seconds are of training steps alone: evaluation, saving and sampling come on top",
+        ]
+        if self.setup.device.type != "cpu":
+            own.append(f"memory is that of the CPU's kernels; what {self.setup.device.type} kernels hold is not in it")
+        unknown = self.time.unknown
+        if unknown:
+            names = ", ".join(dict.fromkeys(line.op for line in unknown))
+            own.append(f"no time is known for {names}: the step is longer by theirs")
+        return tuple(dict.fromkeys((*self.setup.assumptions, *self.ledger.assumptions, *self.time.assumptions, *own)))
+
+
+def look(spec: ModelSpec, recipe: Recipe) -> Trace:
+    """Two steps of the trainer's own step object on no memory; the ledger is of the second."""
+
+    def build() -> Callable[[], object]:
+        step, numbers = build_step(spec, recipe, initialized=False), itertools.count()
+        batch = example_batch(recipe)
+        return lambda: step(batch, next(numbers))
+
+    return trace_step(build)
+
+
+def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
+    """Tell what a run will cost, and measure what of this machine that takes.
+
+    Args:
+        setup: the run.
+        on_progress: told (done, total, what) while the machine is measured and kernels are probed.
+    """
+    recipe, device = setup.recipe, setup.device
+    trace = look(setup.spec, recipe)
+    scratch = (
+        probe((call.signature for call in trace.calls), on_progress=on_progress) if device.type == "cpu" else Scratch()
+    )
+    formats = tuple(dict.fromkeys(("fp32", recipe.precision)))
+    profile = calibrate(device, formats=formats, on_progress=on_progress)
+    return Prediction(
+        setup=setup,
+        ledger=count(setup.spec, recipe),
+        trace=trace,
+        scratch=scratch,
+        profile=profile,
+        time=step_time(trace.ledger.folded(), Rates.measured(profile)),
+        free_bytes=facts(device).free_bytes,
+    )
+
+
+def disagreement(prediction: Prediction) -> tuple[str, ...]:
+    """Where formula and trace count different contraction FLOPs, account by account; empty where they agree."""
+    kinds = set(CONTRACTIONS)
+    apart = prediction.ledger.where(kind=kinds) - prediction.trace.ledger.folded().where(kind=kinds)
+    return tuple(
+        f"{line.name}: by formula {line.work.flops_full:+,} FLOPs" for line in apart if line.work.flops_full != 0
+    )
+
+
+def what_would_fit(setup: Setup, free_bytes: int) -> str:
+    """The mildest change of the recipe whose tensors fit into `free_bytes`, in words; what is least if nothing does.
+
+    Smaller micro-batches come first, since they cost no FLOPs; then recomputing each layer; then both.
+    """
+    recipe = setup.recipe
+    least: tuple[int, str] | None = None
+    divisors = [n for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0]
+    steps = [n for n in divisors if n % recipe.accumulation_steps == 0]
+    for recompute in ("none", "full"):
+        for accumulation_steps in steps:
+            changed = replace(recipe, recompute=recompute, accumulation_steps=accumulation_steps)
+            peak_bytes = look(setup.spec, changed).peak().peak_bytes
+            words = f"recipe.accumulation_steps={accumulation_steps} recipe.recompute={recompute}"
+            if peak_bytes <= free_bytes:
+                return f"{words} fits: {peak_bytes:,} bytes of tensors at the peak"
+            if least is None or peak_bytes < least[0]:
+                least = (peak_bytes, words)
+    assert least is not None
+    return f"the least is {least[0]:,} bytes of tensors, with {least[1]}; take a smaller model or a shorter sequence"

@@ -1,0 +1,200 @@
+"""`torchledger train`: predict a training run, run it, close the books."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchledger.cli.documented import Documented
+from torchledger.cli.failure import INTERRUPTED, TERMINATED, DoesNotFit, Failed
+from torchledger.cli.live import Live
+from torchledger.cli.output import is_quiet, json_option, note, show, show_json
+from torchledger.cli.progress import Progress
+from torchledger.cli.runs import REPORT_NAME, load_run_config
+from torchledger.units import format_bytes
+
+if TYPE_CHECKING:
+    from torchledger.cli.prediction import Prediction
+    from torchledger.trainer.events import Event, Finished, Interrupted
+    from torchledger.trainer.run_folder import RunFolder
+    from torchledger.trainer.setup import Setup
+
+
+@click.command(
+    cls=Documented,
+    examples=(
+        "torchledger train                            the embedded default, on the data of `prepare stdlib`",
+        "torchledger train run.toml --set recipe.batch_size=16",
+        "torchledger train run.toml --dry-run         the prediction alone",
+        "torchledger train --resume runs/latest       go on, bit for bit as if never stopped",
+    ),
+)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set one value of the configuration.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run in this folder.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The run's folder.")
+@click.option("--device", type=click.Choice(("auto", "cpu", "cuda", "mps")), help="Where to train.")
+@click.option("--dry-run", is_flag=True, help="Predict and check that it fits; train nothing.")
+@click.option("--force", is_flag=True, help="Train although the prediction does not fit.")
+@click.option("--allow-changes", is_flag=True, help="Resume although it will not be bit for bit the same.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> None:
+    """Predict a training run, run it, and close the books.
+
+    FILE is a run's TOML; without it the embedded default trains a small model on Python's standard library. Exit code 3
+    when the predicted peak is more than the free memory; 130 after Ctrl-C, 143 after SIGTERM, with everything saved.
+    """
+    setup, folder, checkpoint = _begin(options)
+    prediction = _predict(setup)
+    _show_prediction(prediction, options["as_json"])
+    _check_fit(prediction, options["force"])
+    if options["dry_run"]:
+        if options["as_json"]:
+            show_json("train", _question(setup), {"prediction": prediction.figures}, prediction.assumptions)
+        return
+    from torchledger.trainer import new_run
+
+    folder = folder or new_run(setup, options["out"])
+    last = _train(prediction, folder, checkpoint, allow_changes=options["allow_changes"])
+    if type(last).__name__ == "Interrupted":
+        _tell_resume(last, folder)  # type: ignore[arg-type]
+        ctx.exit(TERMINATED if last.signal == 15 else INTERRUPTED)  # type: ignore[union-attr]
+    _close(prediction, folder, last, options["as_json"])  # type: ignore[arg-type]
+
+
+def _begin(options: dict[str, Any]) -> tuple[Setup, RunFolder | None, Path | None]:
+    """The run that is asked for: a new one, or one to go on with."""
+    from torchledger.trainer import resolve, resume_point
+    from torchledger.trainer.run_folder import RunFolder
+
+    sets = list(options["sets"])
+    if options["device"] is not None:
+        sets.append(f"device={options['device']}")
+    if options["resume"] is None:
+        return resolve(load_run_config(options["file"], sets).value), None, None
+    if options["file"] is not None or options["out"] is not None:
+        raise click.UsageError("--resume takes configuration and folder from the run; give neither FILE nor --out")
+    folder = RunFolder.open(options["resume"])
+    setup = resolve(load_run_config(folder.config_path, sets).value)
+    return setup, folder, resume_point(folder)
+
+
+def _predict(setup: Setup) -> Prediction:
+    from torchledger.cli.prediction import disagreement, predict
+
+    progress = Progress(quiet=is_quiet())
+    try:
+        prediction = predict(setup, progress)
+    finally:
+        progress.close()
+    for line in disagreement(prediction):
+        note(f"warning: formula and trace differ: {line}")
+    return prediction
+
+
+def _show_prediction(prediction: Prediction, as_json: bool) -> None:
+    if as_json:
+        return
+    from torchledger.formula import parameters
+    from torchledger.view.run import prediction_screen
+
+    setup = prediction.setup
+    show(
+        prediction_screen(
+            setup.config.name,
+            prediction.figures,
+            prediction.ledger,
+            parameters(setup.spec, setup.recipe),
+            prediction.assumptions,
+        )
+    )
+
+
+def _check_fit(prediction: Prediction, force: bool) -> None:
+    """Exit 3 where the prediction is more than there is, with what would fit."""
+    from torchledger.cli.prediction import what_would_fit
+    from torchledger.view.run import fit_lines
+
+    told = fit_lines(prediction.peak.peak_bytes, prediction.free_bytes)
+    if prediction.is_fitting:
+        return
+    if force:
+        note(f"warning: {told}; training all the same, as --force says")
+        return
+    note("looking for what would fit ...")
+    raise DoesNotFit(f"{told}; {what_would_fit(prediction.setup, prediction.free_bytes)}; or --force")
+
+
+def _train(prediction: Prediction, folder: RunFolder, checkpoint: Path | None, *, allow_changes: bool) -> Event:
+    """Run the loop, draw its events, give back the last.
+
+    Raises:
+        Failed: a loss that is no number, a full disk, no memory left.
+    """
+    from torchledger.trainer import CheckpointError, NonFinite, OutOfMemory, ResumeRefused, train
+
+    setup = prediction.setup
+    live = Live(setup.recipe.num_steps, every=setup.config.log_interval)
+    last: Event | None = None
+    try:
+        for event in train(
+            setup,
+            folder,
+            checkpoint=checkpoint,
+            allow_changes=allow_changes,
+            flops_per_step=prediction.step_flops,
+            peak_flops_per_s=prediction.peak_flops_per_s,
+        ):
+            last = event
+            if not is_quiet():
+                live.show(event)
+    except OutOfMemory as error:
+        predicted = format_bytes(prediction.peak.peak_bytes)
+        free = format_bytes(prediction.free_bytes)
+        raise Failed(f"{error} (predicted peak {predicted}, free when it began {free})") from error
+    except ResumeRefused:
+        raise
+    except (NonFinite, CheckpointError) as error:
+        raise Failed(str(error)) from error
+    finally:
+        live.close()
+    assert last is not None
+    return last
+
+
+def _tell_resume(last: Interrupted, folder: RunFolder) -> None:
+    note(f"stopped after step {last.step}, saved {last.checkpoint}")
+    note(f"go on, bit for bit as if never stopped: torchledger train --resume {folder.path}")
+
+
+def _close(prediction: Prediction, folder: RunFolder, finished: Finished, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from torchledger.cli.closing import close_books
+    from torchledger.cli.measurement import measure_steps
+    from torchledger.view.run import closing_screen
+
+    note("measuring the first two steps again, under the allocator's profiler ...")
+    record = close_books(folder, prediction, measure_steps(prediction.setup), finished)
+    if as_json:
+        answer = {
+            "folder": str(folder.path),
+            "prediction": record.prediction,
+            "differences": [{**asdict(each), "within": each.within} for each in record.differences],
+            "result": dict(finished.figures),
+            "samples": list(record.samples),
+        }
+        show_json("train", _question(prediction.setup), answer, prediction.assumptions)
+        return
+    show(closing_screen(record))
+    note(f"report: {folder.path / REPORT_NAME}")
+
+
+def _question(setup: Setup) -> dict[str, Any]:
+    from torchledger import config
+
+    asked: dict[str, Any] = config.to_dict(setup.config)
+    return asked

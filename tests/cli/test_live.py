@@ -1,0 +1,98 @@
+import io
+from pathlib import Path
+
+import pytest
+
+from torchledger.cli.live import Live, step_line
+from torchledger.trainer.events import Evaluated, Finished, Sampled, Saved, Started, Step, Warned
+
+
+def step(number, **changes):
+    figures = {
+        "step": number,
+        "loss": 4.3125,
+        "learning_rate": 3e-4,
+        "gradient_norm": 1.0,
+        "seconds": 0.5,
+        "data_wait_s": 0.0,
+        "tokens_per_s": 9200.0,
+        "mfu": 0.41,
+        "resident_bytes": 2**30,
+        "peak_resident_bytes": 2**30,
+        "device_peak_bytes": None,
+        "epoch": 0.5,
+        "warm_up": False,
+        "remaining_s": 92.0,
+    }
+    return Step(**{**figures, **changes})
+
+
+def drawn(*events, on_terminal, every=10):
+    stream = io.StringIO()
+    live = Live(400, every=every, stream=stream, on_terminal=on_terminal)
+    for event in events:
+        live.show(event)
+    live.close()
+    return stream.getvalue()
+
+
+def test_a_step_in_one_line():
+    """Step, loss, learning rate, tokens per second, MFU, memory and time left, counted from one."""
+    assert step_line(step(119), 400) == (
+        "step 120/400  loss 4.3125  lr 3.00e-04  9.2k tok/s  MFU 41 %  1 GiB  1m 32s left"
+    )
+
+
+def test_without_a_peak_there_is_no_mfu():
+    """An unknown MFU is left out, not shown as zero."""
+    assert "MFU" not in step_line(step(0, mfu=None), 400)
+
+
+def test_on_a_gpu_its_memory_counts():
+    """Where tensors are on a device, the device's peak is shown instead of the process's."""
+    assert "3 GiB" in step_line(step(0, device_peak_bytes=3 * 2**30), 400)
+
+
+def test_a_terminal_is_drawn_over():
+    """Steps overwrite each other; the last one stays and ends its line."""
+    text = drawn(step(0), step(1), on_terminal=True)
+    assert text.count("\n") == 1
+    assert text.endswith("left\n")
+
+
+def test_a_log_has_a_line_now_and_then():
+    """In a log every tenth step has its line, and the very last one."""
+    text = drawn(*(step(n) for n in range(21)), step(399), on_terminal=False)
+    assert [line.split()[1] for line in text.splitlines()] == ["1/400", "11/400", "21/400", "400/400"]
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [
+        (Started(Path("runs/a"), 5_770_496, 400, 0, 8192, 1.5, None, ("bf16 is faster",)), "5,770,496 parameters"),
+        (Started(Path("runs/a"), 1, 400, 100, 8, 1.0, Path("c/100"), ()), "resumed from c/100, training"),
+        (Evaluated(100, 3.1234, 5000, 1.0), "validation loss 3.1234"),
+        (Saved(100, Path("c/100"), 2**20, 0.1), "saved c/100 (1 MiB"),
+        (Sampled(400, "", "def f():", 2.0), "wrote 8 characters"),
+        (Warned(0, "the loss is odd"), "warning at step 0: the loss is odd"),
+    ],
+)
+def test_other_events_have_lines_of_their_own(event, shown):
+    """What is no step is told on a line that stays, on a terminal and in a log."""
+    for on_terminal in (True, False):
+        text = drawn(step(0), event, step(1), on_terminal=on_terminal)
+        assert any(shown in line for line in text.split("\n"))
+
+
+def test_assumptions_are_told():
+    """What was decided without being asked stands below the start."""
+    event = Started(Path("runs/a"), 1, 4, 0, 8, 1.0, None, ("bf16 is faster here",))
+    assert "assumes: bf16 is faster here" in drawn(event, on_terminal=False)
+
+
+def test_the_end_is_not_drawn():
+    """The closing table tells the end; the live line only ends."""
+    event = Finished(4, 4.1, 2.0, 2.1, 0.5, 10.0, 0.4, 0.0, 2.0, 3.0, 2**30, Path("c/4"))
+    assert drawn(event, on_terminal=False) == ""

@@ -1,0 +1,42 @@
+import pytest
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A folder of eight small texts."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(8):
+        (folder / f"{number}.txt").write_text(f"file {number} says hello to the world\n" * 100)
+    return folder
+
+
+def test_a_folder_becomes_token_files(ask, texts, tmp_path):
+    """Training and validation tokens, the tokenizer, and the entropy to hold the loss against."""
+    answer = ask("prepare", texts, "--out", tmp_path / "data", "--tokenizer", "bytes", "--validation", "25%")
+    assert answer.code == 0
+    assert "unigram entropy" in answer.out
+    assert (tmp_path / "data" / "train.tokens").is_file()
+
+
+def test_identical_work_is_reused(ask, texts, tmp_path):
+    """The same question again does nothing, and says so."""
+    words = ("prepare", texts, "--out", tmp_path / "data", "--tokenizer", "bytes", "--json")
+    assert ask(*words).json["answer"]["reused"] is False
+    assert ask(*words).json["answer"]["reused"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("/nowhere/at/all", "--out", "data"), "no file or folder"),
+        (("stdlib", "--out", "data", "--validation", "150%"), "between 0 and 1"),
+        (("stdlib",), "--out"),
+    ],
+)
+def test_a_wrong_question_is_exit_code_2(ask, tmp_path, monkeypatch, words, message):
+    """A source that is not there, a share that is none, a missing folder."""
+    monkeypatch.chdir(tmp_path)
+    answer = ask("prepare", *words)
+    assert answer.code == 2
+    assert message in answer.err
