@@ -44,8 +44,20 @@ _SOLVABLE = (*planner.QUANTITIES, *OTHER_NAMES)
     metavar="QUANTITY",
     help="What is asked for, the same as `?` for it: params, tokens, days, chips or mfu.",
 )
-@click.option("--precision", type=click.Choice(planner.PRECISIONS), default="bf16", show_default=True)
-@click.option("--optimizer", type=click.Choice(planner.OPTIMIZERS), default="adamw", show_default=True)
+@click.option(
+    "--precision",
+    type=click.Choice(planner.PRECISIONS),
+    default="bf16",
+    show_default=True,
+    help="Of the matmuls (before the dash) and of the training state.",
+)
+@click.option(
+    "--optimizer",
+    type=click.Choice(planner.OPTIMIZERS),
+    default="adamw",
+    show_default=True,
+    help="Whose state is held.",
+)
 @click.option("--peak", type=FLOPS_PER_S, help="Another dense peak of one chip than the catalog's: '989.5 TFLOP/s'.")
 @json_option
 def command(as_json: bool, **options: Any) -> None:

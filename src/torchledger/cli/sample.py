@@ -26,7 +26,13 @@ from torchledger.cli.quantity import COUNT
 @click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True, help="0 takes the likeliest.")
 @click.option("--top-k", type=click.IntRange(0), default=50, show_default=True, help="Draw from these only; 0 is all.")
 @click.option("--seed", type=int, help="Of the drawing (default: the run's own).")
-@click.option("--device", type=click.Choice(("auto", "cpu", "cuda", "mps")), default="auto", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(("auto", "cpu", "cuda", "mps")),
+    default="auto",
+    show_default=True,
+    help="Where to compute.",
+)
 @json_option
 def command(run: Path, **options: Any) -> None:
     """Let a trained model write.
