@@ -49,7 +49,7 @@ def apart_table(first: Ledger, second: Ledger, *, limit: int = 20) -> Table | No
     left = len(by_account) - limit
     note = f"and {group_digits(left)} more" if left > 0 else ""
     columns = ("<module", "<phase", "<gradient of", "<kind", "<format", "first - second")
-    return Table(columns, rows, "accounts that are apart", note)
+    return Table(columns, rows, "accounts that are apart", note, optional=("format",))
 
 
 def _signed(flops: float | None) -> str:

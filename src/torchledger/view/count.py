@@ -96,10 +96,13 @@ def activation_table(kept: Sequence[Activation]) -> Table:
     total = sum(each.total_bytes for each in kept)
     rows.append(Row(("total", "", "", "", f"{format_bytes(total)} ({group_digits(total)} B)", ""), mark="total"))
     columns = ("<what", "<shape", "<format", "times", "bytes", "<kept by")
-    return Table(columns, tuple(rows), "activations kept for the backward pass, one micro-batch")
+    title = "activations kept for the backward pass, one micro-batch"
+    return Table(columns, tuple(rows), title, optional=("kept by", "format"))
 
 
 def convention_table(ways: Sequence[PerToken]) -> Table:
     """FLOPs per token by every formula in circulation, so that their spread is seen."""
     rows = tuple(Row((each.name, each.formula, format_flops(each.flops), each.source)) for each in ways)
-    return Table(("<who", "<formula", "FLOPs a token", "<source"), rows, "training FLOPs per token")
+    return Table(
+        ("<who", "<formula", "FLOPs a token", "<source"), rows, "training FLOPs per token", optional=("source",)
+    )

@@ -28,7 +28,9 @@ def chip_screen(chip: Chip, facts: Sequence[Fact]) -> tuple[Block, ...]:
 def chips_table(chips: Sequence[Chip]) -> Table:
     """One row a chip: its dense peaks, memory, bandwidth and confidence."""
     columns = ("<name", "<key", "bf16 dense", "fp8 dense", "fp32", "memory", "bandwidth", "year", "<confidence")
-    return Table(columns, tuple(_chip_row(chip) for chip in chips), "known machines (dense peaks)")
+    rows = tuple(_chip_row(chip) for chip in chips)
+    optional = ("confidence", "year", "fp32", "bandwidth", "fp8 dense")
+    return Table(columns, rows, "known machines (dense peaks)", optional=optional)
 
 
 def show_fact(fact: Fact) -> str:

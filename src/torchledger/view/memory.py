@@ -50,4 +50,5 @@ def live_table(peak: Peak, *, limit: int = 20) -> Table:
     note = (
         f"and {group_digits(len(left))} smaller, {format_bytes(sum(b.num_bytes for b in left))} in all" if left else ""
     )
-    return Table(("<what", "<op", "<part", "<shape", "<format", "bytes"), tuple(rows), "alive at the peak", note)
+    columns = ("<what", "<op", "<part", "<shape", "<format", "bytes")
+    return Table(columns, tuple(rows), "alive at the peak", note, optional=("op", "format"))

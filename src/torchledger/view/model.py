@@ -29,7 +29,7 @@ def models_table(specs: Iterable[ModelSpec]) -> Table:
         )
         for spec in specs
     )
-    return Table(columns, tuple(rows), "known models")
+    return Table(columns, tuple(rows), "known models", optional=("source", "vocabulary", "heads"))
 
 
 def model_screen(spec: ModelSpec, settings: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
@@ -49,7 +49,7 @@ def parameter_table(parameters: Sequence[Parameter], *, title: str = "parameters
     total = sum(each.total for each in parameters)
     num_bytes = sum(_bytes(each) for each in parameters)
     rows.append(Row(("total", "", "", "", group_digits(total), format_bytes(num_bytes), "", ""), mark="total"))
-    return Table(columns, tuple(rows), title)
+    return Table(columns, tuple(rows), title, optional=("trained", "format", "times"))
 
 
 def _parameter_row(each: Parameter) -> Row:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from torchledger.view.layout import lay_out
 from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table
 from torchledger.view.style import Style
-from torchledger.view.terminal import bar, tree_cells
+from torchledger.view.terminal import bar
 
 _ROW_STYLES = {"": "", "total": "bold", "bad": "bold red", "good": "green"}
 _LINE_STYLES = {"": "", "note": "dim", "warning": "bold yellow", "code": "", "headline": "bold"}
@@ -34,20 +34,20 @@ def draw_pretty(screen: Screen, style: Style) -> str:
     for index, block in enumerate(screen):
         if index:
             console.print()
-        console.print(_titled(block))
+        console.print(_titled(block, style.width))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO above
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _titled(block: Block) -> RenderableType:
-    body = _body(block)
+def _titled(block: Block, width: int) -> RenderableType:
+    body = _body(block, width)
     return Group(Text(block.title, style="bold cyan"), body) if block.title else body
 
 
-def _body(block: Block) -> RenderableType:
+def _body(block: Block, width: int) -> RenderableType:
     match block:
         case Table():
-            return _table(block)
+            return _table(block, width)
         case Bars():
             return _bars(block)
         case Facts():
@@ -67,18 +67,20 @@ def _grid() -> RichTable:
     return grid
 
 
-def _table(table: Table) -> RenderableType:
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=(0, 1))
-    for index, title in enumerate(table.titles):
-        left = table.is_left(index)
-        drawn.add_column(
-            Text(title), justify="left" if left else "right", no_wrap=not left, overflow="fold" if left else "ellipsis"
-        )
-    for row, cells in zip(table.rows, tree_cells(table), strict=True):
-        if row.mark == "total":
-            drawn.add_section()
-        drawn.add_row(*(Text(cell) for cell in cells), style=_ROW_STYLES[row.mark])
-    return Group(drawn, Text(table.note, style="dim")) if table.note else drawn
+def _table(table: Table, width: int) -> RenderableType:
+    lines, hidden = lay_out(table, width)
+    heads = sum(line.part == "head" for line in lines)
+    rule = "─" * min(width, max((len(line.text) for line in lines), default=0))
+    drawn: list[RenderableType] = [Text(line.text, style="bold", no_wrap=True) for line in lines[:heads]]
+    drawn.append(Text(rule, style="dim"))
+    for line in lines[heads:]:
+        style = "dim" if line.part == "below" and not line.mark else _ROW_STYLES[line.mark]
+        drawn.append(Text(line.text, style=style, no_wrap=True, overflow="crop"))
+    if table.note:
+        drawn.append(Text(table.note, style="dim"))
+    if hidden:
+        drawn.append(Text(f"not shown for want of width: {', '.join(hidden)}", style="dim"))
+    return Group(*drawn)
 
 
 def _bars(bars: Bars) -> RenderableType:

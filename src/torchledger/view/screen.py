@@ -31,12 +31,14 @@ class Table:
         rows: its rows.
         title: what it shows; may be empty.
         note: printed below it.
+        optional: titles of columns that a narrow terminal may leave out, the first to go first.
     """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     title: str = ""
     note: str = ""
+    optional: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert all(len(row.cells) == len(self.columns) for row in self.rows), "a row has another number of cells"

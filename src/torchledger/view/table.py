@@ -32,7 +32,7 @@ def ledger_table(ledger: Ledger, by: View = "module", *, depth: int | None = Non
     rows = [Row((str(key), *_amounts(group, ledger))) for key, group in groups]
     rows.append(Row(("total", *_amounts(ledger, ledger)), mark="total"))
     columns = (f"<{by.replace('_', ' ')}", "FLOPs", "share", "transcendentals", "bytes moved", "kept", "runs")
-    return Table(columns, tuple(rows), title, footnote(ledger))
+    return Table(columns, tuple(rows), title, footnote(ledger), optional=("runs", "transcendentals", "kept"))
 
 
 def footnote(ledger: Ledger) -> str:
@@ -86,7 +86,7 @@ class _Node:
 
 
 def _module_table(ledger: Ledger, depth: int | None, title: str) -> Table:
-    phases = [phase for phase in _PHASES if any(line.phase == phase for line in ledger)]
+    phases = [phase for phase in _PHASES if _flops_of(ledger, phase) != 0]
     columns = ("<module", *phases, "FLOPs", "share", "bytes moved", "kept")
     rows = [
         Row((node.name, *_module_cells(ledger, node.lines, phases)), level)
@@ -94,7 +94,11 @@ def _module_table(ledger: Ledger, depth: int | None, title: str) -> Table:
         if depth is None or level < depth
     ]
     rows.append(Row(("total", *_module_cells(ledger, ledger.lines, phases)), mark="total"))
-    return Table(columns, tuple(rows), title, footnote(ledger))
+    return Table(columns, tuple(rows), title, footnote(ledger), optional=("bytes moved", "kept", *phases))
+
+
+def _flops_of(ledger: Ledger, phase: str) -> Amount:
+    return ledger.where(phase=phase).flops
 
 
 def _module_cells(ledger: Ledger, lines: Iterable[Line], phases: Sequence[str]) -> tuple[str, ...]:

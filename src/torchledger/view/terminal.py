@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table, tree_branches
+from torchledger.view.layout import lay_out
+from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table
 from torchledger.view.style import PLAIN, Style, to_ascii
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -53,22 +54,10 @@ def _plain(block: Block) -> Iterator[str]:
 
 
 def _plain_table(table: Table) -> Iterator[str]:
-    rows = [table.titles, *tree_cells(table)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
-    for row in rows:
-        cells = (
-            cell.ljust(width) if table.is_left(index) else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
+    lines, _ = lay_out(table)
+    yield from (line.text for line in lines)
     if table.note:
         yield table.note
-
-
-def tree_cells(table: Table) -> list[tuple[str, ...]]:
-    """The rows' cells, the first one with its branches of the tree."""
-    branches = tree_branches([row.depth for row in table.rows])
-    return [(branch + row.cells[0], *row.cells[1:]) for branch, row in zip(branches, table.rows, strict=True)]
 
 
 def _plain_bars(bars: Bars) -> Iterator[str]:
