@@ -63,15 +63,17 @@ def findings(
         )
     data = prediction.setup.data
     gain = data.unigram_entropy_nats - finished.validation_loss
-    severity, verdict = ("note", "at least") if gain >= LEARNED_NAT else ("warning", "less than")
+    has_learned = gain >= LEARNED_NAT
+    where = "below" if gain >= 0 else "above"
     found.append(
         Finding(
             "data",
-            severity,  # type: ignore[arg-type]
+            "note" if has_learned else "warning",
             "validation",
-            f"validation loss {finished.validation_loss:.4f} nat is {gain:.4f} nat below the unigram entropy of the "
-            f"data, {data.unigram_entropy_nats:.4f} nat: {verdict} {LEARNED_NAT:.1f}",
-            "" if gain >= LEARNED_NAT else "train longer, or with a higher learning rate",
+            f"validation loss ends {abs(gain):.4f} nats {where} the unigram entropy of the data "
+            f"({finished.validation_loss:.4f} and {data.unigram_entropy_nats:.4f}); "
+            f"{'more than' if has_learned else 'not'} the {LEARNED_NAT:.1f} below that shows learning",
+            "" if has_learned else "train longer, or with a higher learning rate",
             {"validation_loss": finished.validation_loss, "unigram_entropy_nats": data.unigram_entropy_nats},
         )
     )
