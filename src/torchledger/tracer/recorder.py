@@ -25,6 +25,7 @@ from torchledger.tracer.storages import Storages
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
+_LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _DETACH = torch.ops.aten.detach.default
 
 
@@ -156,9 +157,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         addresses = [tensor.untyped_storage()._cdata for tensor in tensors]  # noqa: SLF001  # the storage's address
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         phase, place = self._now(node)
-        for tensor, address in zip(tensors, addresses, strict=True):
-            if address not in self.storages:
-                self.storages.allocate(tensor, op="")
+        if func is not _LIFT_FRESH:  # whose operand is the result's own storage, or the constant that a fake stands for
+            for tensor, address in zip(tensors, addresses, strict=True):
+                if address not in self.storages:
+                    self.storages.allocate(tensor, op="")
         gradient_of: GradientOf = "none"
         if func in PRODUCTS:
             if phase == "backward":

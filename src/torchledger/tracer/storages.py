@@ -138,6 +138,7 @@ class Storages:
 
     def timeline(self, call_positions: tuple[int, ...], marks: Mapping[str, int]) -> Timeline:
         """What was written so far."""
+        freed = _ordered_frees(self.entries, {*call_positions, *marks.values()})
         blocks = tuple(
             Block(
                 num_bytes=entry.num_bytes,
@@ -151,9 +152,9 @@ class Storages:
                 source=entry.source,
                 call=entry.call,
                 allocated=entry.allocated,
-                freed=entry.freed,
+                freed=freed.get(number),
             )
-            for entry in self.entries
+            for number, entry in enumerate(self.entries)
         )
         return Timeline(blocks, self.num_events, call_positions, dict(marks))
 
@@ -183,3 +184,20 @@ class Storages:
         address: int = watch.address
         if self._live.get(address) is watch:
             del self._live[address]
+
+
+def _ordered_frees(entries: list[Entry], boundaries: set[int]) -> dict[int, int]:
+    """For each entry that was freed, when: what dies in one moment (autocast's cache of casts) in order of allocation.
+
+    Within such a moment the order is that of addresses, and differs from run to run.
+    """
+    by_event = {entry.freed: number for number, entry in enumerate(entries) if entry.freed is not None}
+    moments: list[list[int]] = []
+    for event in sorted(by_event):
+        if not moments or event != moments[-1][-1] + 1 or event in boundaries:
+            moments.append([])
+        moments[-1].append(event)
+    ordered: dict[int, int] = {}
+    for moment in moments:
+        ordered.update(zip(sorted(by_event[event] for event in moment), moment, strict=True))
+    return ordered
