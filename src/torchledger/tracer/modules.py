@@ -53,7 +53,7 @@ class ModuleStack:
         self._handles = []
 
     def failed_in(self, exception: BaseException) -> str:
-        """Path of the innermost module that the exception left, "" for a root or none."""
+        """Path of the innermost module that the exception left, the class's name for a root, "" for none."""
         return self._failed if id(exception) == self._exception else ""
 
     def register(self, root: nn.Module) -> None:
@@ -75,7 +75,7 @@ class ModuleStack:
         exception = sys.exc_info()[1]
         if outputs is None and exception is not None and id(exception) != self._exception:
             # Its number only: an exception held would hold every tensor of its frames.
-            self._failed, self._exception = self.path, id(exception)
+            self._failed, self._exception = self.path or type(module).__name__, id(exception)
         # An exception may have skipped inner modules' hooks: leave them too.
         while self._running:
             left, self.path, self.kind = self._running.pop()

@@ -22,11 +22,12 @@ from torchledger.tracer.recorder import Recorder
 from torchledger.tracer.result import Trace
 from torchledger.tracer.source import source_of
 
+_FIXED_DEVICE = "Make tensors where the module's parameters are (`x.device`) instead of on a fixed device"
+
 LossFunction: TypeAlias = Callable[[Any, Any], torch.Tensor]
 OptimizerFactory: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 
-_NO_DATA = "a traced step has no data"
-_REMEDY = (
+_NEEDS_VALUES = (
     "Take the decision from shapes instead of values, pass the value in as a Python number, or trace a step that "
     "leaves this out"
 )
@@ -196,14 +197,29 @@ def _explained(recorder: Recorder) -> Iterator[None]:
         yield
     except TraceError:
         raise
-    except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
-        place = recorder.modules.failed_in(error)
-        source = source_of(error.__traceback__)
-        what = str(getattr(error, "func", error))
-        problem = f"{what} needs the values of a tensor, and {_NO_DATA}:"
-        raise TraceError(problem, module=place, source=source, remedy=_REMEDY) from error
     except Exception as error:
-        failed = recorder.modules.failed_in(error)
-        where = f"in module `{failed}`" if failed else "outside every module"
-        error.add_note(f"while tracing a step, {where}, at {source_of(error.__traceback__)}")
+        module, source = recorder.modules.failed_in(error), source_of(error.__traceback__)
+        known = _known(error)
+        if known is not None:
+            problem, remedy = known
+            raise TraceError(problem, module=module, source=source, remedy=remedy) from error
+        where = f"in module `{module}`" if module else "outside every module"
+        error.add_note(f"while tracing a step, {where}, at {source}")
         raise
+
+
+def _known(error: Exception) -> tuple[str, str] | None:
+    """Problem and remedy of what fake tensors cannot do, `None` where the error is the user's own."""
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        return f"a traced step has no data, but {error.func} needs the values of a tensor", _NEEDS_VALUES
+    if isinstance(error, UnsupportedOperatorException):
+        return (
+            f"{error.func} tells no shapes without data",
+            "Register a fake kernel for it (torch.library.register_fake)",
+        )
+    text = str(error)
+    if ".numpy() is not supported" in text or "data pointer" in text:
+        return "a traced step has no data, but this needs the values of a tensor", _NEEDS_VALUES
+    if "not linked with support for" in text or "not compiled with" in text or "NVIDIA driver" in text:
+        return f"this needs a device that is not there ({text})", _FIXED_DEVICE
+    return None
