@@ -26,5 +26,11 @@ def test_the_name_carries_the_unit(name, value, shown):
 
 def test_nested_names_are_joined_and_lists_left_out():
     """A part below `parts_bytes` is bytes; a curve is no fact."""
-    pairs = dict(named_pairs({"parts_bytes": {"activations": 1024}, "curve": [1, 2], "seed": 7}))
-    assert pairs == {"parts_bytes.activations": "1 KiB", "seed": "7"}
+    told = {"parts_bytes": {"activations": 1024}, "curve": [1, 2], "seed": 7}
+    told |= {"flops_by_phase": {"forward": 1e9}, "seconds_by_kind": {"matmul": 0.5}}
+    assert dict(named_pairs(told)) == {
+        "parts_bytes.activations": "1 KiB",
+        "seed": "7",
+        "flops_by_phase.forward": "1 GFLOP",
+        "seconds_by_kind.matmul": "500 ms",
+    }

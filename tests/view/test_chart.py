@@ -1,6 +1,8 @@
 import json
 import math
 
+import pytest
+
 from torchledger.ledger import Ledger, Line, Work
 from torchledger.view.chart import flops_by_part, loss_curve, memory_by_part, memory_curve, mfu_curve, throughput_curve
 
@@ -35,11 +37,21 @@ def test_rows_without_the_quantity_are_left_out():
     assert values(mfu_curve(metrics)) == [{"step": 0, "mfu": 0.4}]
 
 
-def test_memory_is_drawn_in_gib():
-    """The curve's points are bytes over 2**30, the peak is one marked point."""
-    area, point = memory_curve([(0, 2**30), (1, 2**31)], peak=(1, 2**31))["layer"]
-    assert values(area) == [{"event": 0, "gib": 1.0}, {"event": 1, "gib": 2.0}]
-    assert values(point) == [{"event": 1, "gib": 2.0}]
+@pytest.mark.parametrize(("scale", "unit"), [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
+def test_memory_is_drawn_in_a_unit_that_fits(scale, unit):
+    """The curve's points are bytes over the largest binary unit that the peak reaches; the peak is one marked point."""
+    chart = memory_curve([(0, scale), (1, 2 * scale)], peak=(1, 2 * scale))
+    area, point = chart["layer"]
+    assert values(area) == [{"event": 0, "held": 1.0}, {"event": 1, "held": 2.0}]
+    assert values(point) == [{"event": 1, "held": 2.0}]
+    assert area["encoding"]["y"]["title"] == unit
+
+
+def test_named_moments_are_lines_from_top_to_bottom():
+    """`step 2` is a rule at its event with its name."""
+    rule, name = memory_curve([(0, 1), (9, 1)], marks={"step 2": 5})["layer"][1:]
+    assert rule["encoding"]["x"]["datum"] == name["encoding"]["x"]["datum"] == 5
+    assert name["mark"]["text"] == "step 2"
 
 
 def test_flops_by_part_sum_to_the_ledger(ledger):

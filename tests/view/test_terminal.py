@@ -81,3 +81,14 @@ def test_a_bar_is_its_share(share, expected):
 def test_ascii_replaces_what_it_cannot_say():
     """Accents go, the rest becomes a question mark."""
     assert to_ascii("é 中 ≤ 5 µs") == "e ? <= 5 us"
+
+
+@pytest.mark.parametrize("style", [Style(), Style(rich=True, width=120)])
+def test_a_text_cannot_command_the_terminal(style):
+    """Escape sequences in a text, such as a model may write, are shown and not obeyed."""
+    evil = "before\x1b[2J\x07after"
+    screen = (Lines((evil,)), Facts(((evil, evil),)), table((f"<{evil}",), [(evil,)]), Bars((Bar(evil, 0.5, evil),)))
+    text = draw(screen, style)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count("before�[2J�after") == 1 + 2 + 2 + 2

@@ -7,31 +7,20 @@ from typing import Any
 
 from torchledger.cli.asked import Asked
 from torchledger.cli.output import note
+from torchledger.cli.prediction import look
 from torchledger.cli.step import answer_step
 from torchledger.formula import count
 from torchledger.ledger import CONTRACTIONS, Convention
-from torchledger.tracer import Trace, trace_step
-from torchledger.trainer.step import build_step, example_batch
+from torchledger.tracer import Trace
 from torchledger.units import format_bytes
 from torchledger.view.memory import live_table
 from torchledger.view.screen import Lines
 
 
-def look(asked: Asked) -> Trace:
-    """Trace two steps of the trainer's own step on fake tensors; the ledger is of the second."""
-
-    def build() -> Any:
-        step = build_step(asked.model, asked.recipe, initialized=False)
-        batch = example_batch(asked.recipe)
-        return lambda: step(batch, 0)
-
-    return trace_step(build)
-
-
 def answer_by_looking(asked: Asked, convention: Convention, options: Mapping[str, Any]) -> None:
     """Show the traced ledger, the peak with what lives there, and whether the formulas agree."""
     note(f"running {asked.model.name} on no memory ...")
-    trace = look(asked)
+    trace = look(asked.model, asked.recipe)
     ledger = trace.ledger.folded().under(convention)
     peak = trace.peak()
     inside = f", {format_bytes(peak.internal_bytes)} of them inside a kernel" if peak.internal_bytes else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from torchledger.cli.documented import Documented
 from torchledger.cli.output import json_option, show_json
 from torchledger.cli.quantity import COUNT
+from torchledger.view.style import shown
 
 
 @click.command(
@@ -49,4 +51,6 @@ def command(run: Path, **options: Any) -> None:
         question = {"run": str(run), **{name: options[name] for name in ("prompt", "length", "temperature", "top_k")}}
         show_json("sample", {**question, "seed": options["seed"]}, {"prompt": options["prompt"], "text": text})
     else:
-        click.echo(options["prompt"] + text)
+        # to a pipe as it is; a terminal would obey the control codes that a model may write
+        written = options["prompt"] + text
+        click.echo(shown(written) if sys.stdout.isatty() else written)

@@ -54,5 +54,15 @@ def named_pairs(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
         if isinstance(value, Mapping):
             yield from named_pairs(value, f"{name}.")
         elif not isinstance(value, (list, tuple)):
-            inherited = next((part for part in name.split(".") if any(part.endswith(e) for e, _ in _ENDINGS)), name)
-            yield name, show_named(inherited, value)
+            yield name, show_named(_carrier(name), value)
+
+
+def _carrier(name: str) -> str:
+    """The part of a dotted name that carries the unit: `parts_bytes.activations` is bytes, `seconds_by_kind.copy` s."""
+    for part in name.split("."):
+        if any(part.endswith(ending) for ending, _ in _ENDINGS):
+            return part
+        if "_by_" in part:
+            quantity = part.partition("_by_")[0]
+            return "_s" if quantity == "seconds" else quantity
+    return name

@@ -12,7 +12,8 @@ from torchledger.ledger.line import Phase
 Chart: TypeAlias = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_GIB = 2**30
+# A layer's own data, or a line across would be drawn once for every row of the curve.
+_ONCE: Chart = {"values": [{}]}
 _ROW_HEIGHT = 20
 _ORDER = get_args(Phase)
 _STEP: Chart = {"field": "step", "type": "quantitative", "title": "step", "axis": {"tickCount": 6}}
@@ -59,33 +60,41 @@ def mfu_curve(metrics: Iterable[Mapping[str, Any]]) -> Chart:
 
 
 def memory_curve(
-    outline: Sequence[tuple[int, int]], *, peak: tuple[int, int] | None = None, title: str = "memory over one step"
+    outline: Sequence[tuple[int, int]],
+    *,
+    peak: tuple[int, int] | None = None,
+    marks: Mapping[str, int] | None = None,
+    title: str = "memory over the steps",
 ) -> Chart:
-    """Live bytes over the events of a step.
+    """Live bytes over the events of a step or more.
 
     Args:
         outline: points (events that happened, live bytes), as `Timeline.outline` gives them.
         peak: the highest point, marked.
+        marks: named positions (`step 2` begins after that many events), drawn as lines from top to bottom.
         title: above the chart.
     """
+    scale, unit = _unit(max((num_bytes for _, num_bytes in outline), default=0))
+    x: Chart = {"field": "event", "type": "quantitative", "title": "allocations and frees", "axis": {"tickCount": 6}}
+    y: Chart = {"field": "held", "type": "quantitative", "title": unit}
     layers: list[Chart] = [
         {
-            "data": {"values": [{"event": event, "gib": num_bytes / _GIB} for event, num_bytes in outline]},
+            "data": {"values": [{"event": event, "held": num_bytes / scale} for event, num_bytes in outline]},
             "mark": {"type": "area", "interpolate": "step-after", "line": True, "opacity": 0.35, "tooltip": True},
+            "encoding": {"x": x, "y": y},
         }
     ]
     if peak is not None:
         layers.append(
             {
-                "data": {"values": [{"event": peak[0], "gib": peak[1] / _GIB}]},
+                "data": {"values": [{"event": peak[0], "held": peak[1] / scale}]},
                 "mark": {"type": "point", "filled": True, "size": 60, "color": "#d62728", "tooltip": True},
+                "encoding": {"x": x, "y": y},
             }
         )
-    encoding = {
-        "x": {"field": "event", "type": "quantitative", "title": "allocations and frees", "axis": {"tickCount": 6}},
-        "y": {"field": "gib", "type": "quantitative", "title": "GiB"},
-    }
-    return {**_chart(title), "layer": layers, "encoding": encoding}
+    for name, event in (marks or {}).items():
+        layers += _upright(name, event)
+    return {**_chart(title), "layer": layers}
 
 
 def flops_by_part(ledger: Ledger, *, depth: int = 3, title: str = "FLOPs by part") -> Chart:
@@ -111,7 +120,8 @@ def flops_by_part(ledger: Ledger, *, depth: int = 3, title: str = "FLOPs by part
 
 def memory_by_part(parts: Mapping[str, int], *, title: str = "memory at the peak") -> Chart:
     """Bytes at the peak by part, as one bar each."""
-    rows = [{"part": part, "gib": num_bytes / _GIB} for part, num_bytes in parts.items() if num_bytes]
+    scale, unit = _unit(max(parts.values(), default=0))
+    rows = [{"part": part, "held": num_bytes / scale} for part, num_bytes in parts.items() if num_bytes]
     return {
         **_chart(title),
         "height": _ROW_HEIGHT * len(rows),
@@ -119,7 +129,7 @@ def memory_by_part(parts: Mapping[str, int], *, title: str = "memory at the peak
         "mark": {"type": "bar", "tooltip": True},
         "encoding": {
             "y": {"field": "part", "type": "nominal", "sort": "-x", "title": None, "axis": {"labelLimit": 260}},
-            "x": {"field": "gib", "type": "quantitative", "title": "GiB"},
+            "x": {"field": "held", "type": "quantitative", "title": unit},
         },
     }
 
@@ -143,15 +153,32 @@ def _curve(metrics: Iterable[Mapping[str, Any]], key: str, title: str, name: str
 
 def _level(name: str, value: float) -> tuple[Chart, Chart]:
     y = {"datum": value, "type": "quantitative"}
-    once: Chart = {"values": [{}]}  # of its own, or the label would be drawn once for every row of the curve
     return (
-        {"data": once, "mark": {"type": "rule", "strokeDash": [4, 4], "opacity": 0.6}, "encoding": {"y": y}},
+        {"data": _ONCE, "mark": {"type": "rule", "strokeDash": [4, 4], "opacity": 0.6}, "encoding": {"y": y}},
         {
-            "data": once,
+            "data": _ONCE,
             "mark": {"type": "text", "align": "right", "baseline": "bottom", "dy": -3, "x": "width", "text": name},
             "encoding": {"y": y},
         },
     )
+
+
+def _upright(name: str, event: int) -> tuple[Chart, Chart]:
+    encoding = {"x": {"datum": event, "type": "quantitative"}}
+    return (
+        {"data": _ONCE, "mark": {"type": "rule", "strokeDash": [4, 4], "opacity": 0.6}, "encoding": encoding},
+        {
+            "data": _ONCE,
+            "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 4, "y": 0, "text": name},
+            "encoding": encoding,
+        },
+    )
+
+
+def _unit(largest_bytes: float) -> tuple[int, str]:
+    """The binary unit to draw an amount in: at least one of it, if there is one so small."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+    return next((unit for unit in units if largest_bytes >= unit[0]), (1, "B"))
 
 
 def _chart(title: str) -> Chart:

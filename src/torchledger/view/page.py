@@ -26,7 +26,7 @@ from torchledger.view.closing import closing_table
 from torchledger.view.markup import fragment
 from torchledger.view.memory import memory_bars
 from torchledger.view.record import RecordFormatError, record_from_json, record_to_json
-from torchledger.view.screen import Facts, Lines, Row, Screen, Table
+from torchledger.view.screen import Facts, Lines, Row, Screen, Table, assumed
 from torchledger.view.table import ledger_table
 
 _DATA_ID = "torchledger-run"
@@ -82,7 +82,8 @@ def _sections(record: RunRecord, charts: Mapping[str, Chart]) -> Iterator[str]:
     if record.findings:
         yield _section("Noticed", (_findings(record),))
     if record.prediction:
-        yield _section("Predicted before the run", (Facts(tuple(named_pairs(record.prediction))),))
+        told = Facts(tuple(named_pairs(record.prediction)))
+        yield _section("Predicted before the run", (told, *assumed(record.prediction.get("assumptions", ()))))
     if record.memory:
         yield _section("Memory", _memory(record.memory))
     if record.ledger is not None:
@@ -132,7 +133,9 @@ def _charts(record: RunRecord) -> dict[str, Chart]:
     if any(row.get("mfu") is not None for row in record.metrics):
         charts["chart-mfu"] = mfu_curve(record.metrics)
     if outline := record.memory.get("outline"):
-        charts["chart-memory"] = memory_curve(outline, peak=max(outline, key=lambda point: point[1]))
+        charts["chart-memory"] = memory_curve(
+            outline, peak=max(outline, key=lambda point: point[1]), marks=record.memory.get("marks")
+        )
     if parts := record.memory.get("parts_bytes"):
         charts["chart-parts"] = memory_by_part(parts)
     if record.ledger is not None:

@@ -11,11 +11,16 @@ from rich.text import Text
 
 from torchledger.view.layout import lay_out
 from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table
-from torchledger.view.style import Style
+from torchledger.view.style import Style, shown
 from torchledger.view.terminal import bar
 
 _ROW_STYLES = {"": "", "total": "bold", "bad": "bold red", "good": "green"}
 _LINE_STYLES = {"": "", "note": "dim", "warning": "bold yellow", "code": "", "headline": "bold"}
+
+
+def _text(text: str, style: str = "", *, fixed: bool = False) -> Text:
+    """A text as it is: no markup, no control codes; a fixed one is cropped rather than folded."""
+    return Text(shown(text), style=style, no_wrap=fixed, overflow="crop" if fixed else None)
 
 
 def draw_pretty(screen: Screen, style: Style) -> str:
@@ -41,7 +46,7 @@ def draw_pretty(screen: Screen, style: Style) -> str:
 
 def _titled(block: Block, width: int) -> RenderableType:
     body = _body(block, width)
-    return Group(Text(block.title, style="bold cyan"), body) if block.title else body
+    return Group(_text(block.title, "bold cyan"), body) if block.title else body
 
 
 def _body(block: Block, width: int) -> RenderableType:
@@ -53,10 +58,10 @@ def _body(block: Block, width: int) -> RenderableType:
         case Facts():
             grid = _grid()
             for name, value in block.pairs:
-                grid.add_row(Text(name, style="dim"), Text(value))
+                grid.add_row(_text(name, "dim"), _text(value))
             return grid
         case Lines():
-            text = Text("\n".join(block.lines), style=_LINE_STYLES[block.mark])
+            text = _text("\n".join(block.lines), _LINE_STYLES[block.mark])
             return Padding(text, (0, 0, 0, 2)) if block.title else text
 
 
@@ -71,15 +76,15 @@ def _table(table: Table, width: int) -> RenderableType:
     lines, hidden = lay_out(table, width)
     heads = sum(line.part == "head" for line in lines)
     rule = "─" * min(width, max((len(line.text) for line in lines), default=0))
-    drawn: list[RenderableType] = [Text(line.text, style="bold", no_wrap=True) for line in lines[:heads]]
-    drawn.append(Text(rule, style="dim"))
+    drawn: list[RenderableType] = [_text(line.text, "bold", fixed=True) for line in lines[:heads]]
+    drawn.append(_text(rule, "dim"))
     for line in lines[heads:]:
         style = "dim" if line.part == "below" and not line.mark else _ROW_STYLES[line.mark]
-        drawn.append(Text(line.text, style=style, no_wrap=True, overflow="crop"))
+        drawn.append(_text(line.text, style, fixed=True))
     if table.note:
-        drawn.append(Text(table.note, style="dim"))
+        drawn.append(_text(table.note, "dim"))
     if hidden:
-        drawn.append(Text(f"not shown for want of width: {', '.join(hidden)}", style="dim"))
+        drawn.append(_text(f"not shown for want of width: {', '.join(hidden)}", "dim"))
     return Group(*drawn)
 
 
@@ -90,5 +95,5 @@ def _bars(bars: Bars) -> RenderableType:
     grid.add_column(overflow="fold")
     for each in bars.bars:
         color = "red" if each.share > 1 else "cyan"
-        grid.add_row(Text(each.label), Text(bar(each.share), style=color), Text(each.text))
-    return Group(grid, Text(bars.note, style="dim")) if bars.note else grid
+        grid.add_row(_text(each.label), _text(bar(each.share), color), _text(each.text))
+    return Group(grid, _text(bars.note, "dim")) if bars.note else grid

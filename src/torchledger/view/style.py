@@ -35,6 +35,19 @@ class Style:
 PLAIN = Style()
 
 
+# Signs that a terminal would obey instead of showing: all control codes but tab and newline.
+_CONTROLS = {code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def shown(text: str) -> str:
+    r"""The text with every control code as `�`: what a model wrote must not move the cursor or rename the window.
+
+    >>> shown("a\x1b[2Jb\n")
+    'a�[2Jb\n'
+    """
+    return text.translate(_CONTROLS)
+
+
 def to_ascii(text: str) -> str:
     """The text in ASCII: a sign that has a stand-in becomes it, accents go, anything else becomes `?`.
 

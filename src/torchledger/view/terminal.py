@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchledger.view.layout import lay_out
 from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table
-from torchledger.view.style import PLAIN, Style, to_ascii
+from torchledger.view.style import PLAIN, Style, shown, to_ascii
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_WIDTH = 34
@@ -19,7 +19,7 @@ def draw(screen: Screen, style: Style = PLAIN) -> str:
 
         text = draw_pretty(screen, style)
     else:
-        text = "\n\n".join("\n".join(_plain(block)) for block in screen) + "\n"
+        text = shown("\n\n".join("\n".join(_plain(block)) for block in screen)) + "\n"
     return text if style.unicode else to_ascii(text)
 
 
