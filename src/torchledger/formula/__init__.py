@@ -7,13 +7,15 @@ dense.py, pointwise.py, core.py, attention.py, mlp.py, model.py   the modules of
 optimizer.py   clipping, step and state
 count.py       the ledger of one step
 memory.py      memory by part and the list of kept activations
+moments.py     the moments of a step that can be its peak
 network.py     the lecture's linear networks in closed form
 per_token.py   FLOPs per token, by our count and by the formulas in circulation
 symbolic.py    the same with letters for sizes
 """
 
 from torchledger.formula.count import count, default_recipe
-from torchledger.formula.memory import MemoryPrediction, Moment, memory
+from torchledger.formula.memory import MemoryPrediction, memory
+from torchledger.formula.moments import Moment
 from torchledger.formula.network import LinearNetwork, linear_network
 from torchledger.formula.parameters import (
     Parameter,

@@ -70,8 +70,9 @@ def _unfused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Val
         tape.cast("", f"{name} in FP32", tape.cast("", name, x, number_format), "fp32")
         for name, x in zip(("query", "key", "value"), heads, strict=True)
     )
-    q = scaled(tape, "", _by_head(tape, "query", q, 1), "query · √scale")
-    k = scaled(tape, "", _by_head(tape, "key", k, groups), "key · √scale")
+    # `mul.Scalar` in C++: no number is kept
+    q = scaled(tape, "", _by_head(tape, "query", q, 1), "query · √scale", keeps_number=False)
+    k = scaled(tape, "", _by_head(tape, "key", k, groups), "key · √scale", keeps_number=False)
     v = _by_head(tape, "value", v, groups)
     mixed = _attended(tape, spec, Heads(q, k, v), context, "fp32")
     return _by_token(tape, tape.cast("", "mixed values", mixed, number_format), heads.query)

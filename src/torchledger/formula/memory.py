@@ -6,11 +6,11 @@ step is looked at in the few moments in which it can be fullest, each with what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchledger.formula.count import default_recipe
 from torchledger.formula.model import layer_kinds, walk
+from torchledger.formula.moments import Moment, moments
 from torchledger.formula.optimizer import state_bytes, trained
 from torchledger.formula.parameters import parameters
 from torchledger.formula.tape import Activation
@@ -18,27 +18,9 @@ from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 
 PEAK_ASSUMPTION = (
-    "the peak is the fullest of named moments; temporaries inside a layer's backward pass and scratch inside kernels "
-    "are not in it (a trace has the first, a calibrated machine the second)"
+    "the peak is the fullest of named moments, of tensors only: neither what a layer's backward pass makes for itself "
+    "nor scratch inside kernels is in it (a trace has the first, a calibrated machine the second)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What is alive at one moment of the step.
-
-    Attributes:
-        name: when it is.
-        parts: bytes by part.
-    """
-
-    name: str
-    parts: Mapping[str, Amount]
-
-    @property
-    def total_bytes(self) -> Amount:
-        """Bytes of all parts."""
-        return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +81,7 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None) -> MemoryPrediction:
     kept, recomputed = tape.activations(), tape.activations(recomputed=True)
     standing = {
         "parameters": 4 * elements,
-        "buffers": buffer_bytes(spec),
+        "buffers": buffer_bytes(spec, recipe.sequence_length),
         "optimizer state": state_bytes(moved, recipe.optimizer),
         "inputs": 2 * 8 * recipe.tokens_per_step,
     }
@@ -113,19 +95,19 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None) -> MemoryPrediction:
         activation_bytes=activation_bytes,
         activations=kept,
         recomputed=recomputed,
-        moments=_moments(spec, recipe, standing, kept, recomputed),
+        moments=moments(spec, recipe, standing, recomputed or kept, activation_bytes),
         assumptions=(*dict.fromkeys(tape.assumptions), PEAK_ASSUMPTION),
     )
 
 
-def buffer_bytes(spec: ModelSpec) -> Amount:
+def buffer_bytes(spec: ModelSpec, sequence_length: Amount) -> Amount:
     """Bytes of the tensors that the model holds besides its parameters, all FP32.
 
-    Cosines and sines [max_sequence_length, rotary_size] for each base of frequencies, ALiBi's slope of each head, a
-    bias on the scores of each router.
+    Cosines and sines [sequence_length, rotary_size] for each base of frequencies, ALiBi's slope of each head, a bias on
+    the scores of each router.
     """
     position = spec.position
-    tables = 2 * 4 * spec.max_sequence_length * spec.rotary_size
+    tables = 2 * 4 * sequence_length * spec.rotary_size
     held: Amount = tables if position.kind == "rotary" else 0
     if position.kind == "rotary" and position.local_theta is not None:
         held = held + tables
@@ -135,63 +117,3 @@ def buffer_bytes(spec: ModelSpec) -> Amount:
         mixtures = sum(count for (_, is_moe), count in layer_kinds(spec).items() if is_moe)
         held = held + 4 * spec.moe.num_experts * mixtures
     return held
-
-
-def _moments(
-    spec: ModelSpec,
-    recipe: Recipe,
-    standing: Mapping[str, Amount],
-    kept: tuple[Activation, ...],
-    recomputed: tuple[Activation, ...],
-) -> tuple[Moment, ...]:
-    """The loss's backward, the head's, the first layer's, the embedding's, and the optimizer's step."""
-    rows, D = recipe.micro_batch_size * recipe.sequence_length, spec.hidden_size
-    width = D if spec.embedding_size is None else spec.embedding_size
-    logits, head = 4 * rows * spec.vocab_size, 4 * spec.vocab_size * width
-    activations: Amount = sum(each.total_bytes for each in kept)
-    gradients = standing["parameters"]
-    before: Amount = gradients if recipe.accumulation_steps != 1 else 0  # gradients of the earlier micro-batches
-    one_layer = _one_layer(kept, recomputed)
-    stream = 4 * rows * D
-    foreach = gradients if (recipe.optimizer.kind, recipe.optimizer.implementation) == ("adamw", "foreach") else 0
-    return (
-        Moment(
-            "backward of the loss",
-            {**standing, "gradients": before, "activations": activations, "temporaries: logits": 2 * logits},
-        ),
-        Moment(
-            "backward of the head",
-            {
-                **standing,
-                "gradients": before + head,
-                "activations": activations - logits,
-                "temporaries: logits": logits,
-                "temporaries: gradient of the residual stream": 4 * rows * width,
-            },
-        ),
-        Moment(
-            "backward of the first layer",
-            {
-                **standing,
-                "gradients": gradients if spec.tied_embeddings or before else gradients - head,
-                "activations": one_layer,
-                "temporaries: gradient of the residual stream": stream,
-            },
-        ),
-        Moment(
-            "backward of the embedding",
-            {
-                **standing,
-                "gradients": gradients,
-                "temporaries: second gradient of the embedding": head if spec.tied_embeddings or before else 0,
-                "temporaries: gradient of the residual stream": stream,
-            },
-        ),
-        Moment("optimizer step", {**standing, "gradients": gradients, "temporaries: optimizer": foreach}),
-    )
-
-
-def _one_layer(kept: tuple[Activation, ...], recomputed: tuple[Activation, ...]) -> Amount:
-    """Activations of one layer: kept ones of all layers over their number, or those it makes again."""
-    inside = [each for each in (recomputed or kept) if each.name.startswith("layers.")]
-    return sum(each.num_bytes for each in inside)

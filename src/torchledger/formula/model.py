@@ -35,6 +35,9 @@ def walk(spec: ModelSpec, recipe: Recipe) -> Tape:
     if spec.final_logit_soft_cap is not None:
         logits = soft_capped(tape, "", logits, "logits")
     _loss(tape, logits)
+    if recipe.accumulation_steps != 1:
+        tape.save_number("mul", "share of the micro-batch")
+        tape.run("", ops.pointwise("scale", 1), "fp32")
     return tape
 
 

@@ -13,9 +13,11 @@ def add(tape: Tape, path: str, a: Value, b: Value, name: str = "sum") -> Value:
     return y
 
 
-def scaled(tape: Tape, path: str, x: Value, name: str) -> Value:
-    """Product of x and a number. Keeps nothing."""
+def scaled(tape: Tape, path: str, x: Value, name: str, *, keeps_number: bool = True) -> Value:
+    """Product of x and a number. A Python number is kept."""
     y = tape.make(name, x.shape, x.number_format)
+    if keeps_number:
+        tape.save_number("mul", f"{name}: number")
     tape.run(path, ops.pointwise("scale", x.num_elements, element_bytes=x.element_bytes), x.number_format, y)
     tape.then(path, ops.pointwise_backward("scale", x.num_elements, element_bytes=x.element_bytes), x.number_format)
     return y
@@ -48,9 +50,11 @@ def activation(tape: Tape, path: str, x: Value, kind: str) -> Value:
 
 
 def soft_capped(tape: Tape, path: str, x: Value, name: str) -> Value:
-    """cap·tanh(x/cap). Keeps the tanh."""
+    """cap·tanh(x/cap). Keeps the tanh, and the cap twice, as a divisor and as a factor."""
     inner = tape.make(f"{name} tanh", x.shape, x.number_format)
     y = tape.make(f"{name} capped", x.shape, x.number_format)
+    tape.save_number("div", f"{name} cap: divisor")
+    tape.save_number("mul", f"{name} cap: factor")
     tape.run(path, ops.pointwise("soft_cap", x.num_elements, element_bytes=x.element_bytes), x.number_format, y, inner)
     tape.save("tanh", inner)
     tape.then(path, ops.pointwise_backward("soft_cap", x.num_elements, element_bytes=x.element_bytes), x.number_format)

@@ -15,8 +15,8 @@ from torchledger.formula.layout import Sizes, contiguous, merged
 from torchledger.ledger import Amount, GradientOf, Line, Phase
 from torchledger.ops import Piece, copy, gradient_accumulation
 
-#: Bytes of an element. Autocast, masks and token ids need no others.
-ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "int64": 8, "bool": 1}
+#: Bytes of an element. A step needs no other formats; FP64 is what autograd wraps Python's numbers in.
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "int64": 8, "bool": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +210,15 @@ class Tape:
                 self._storages[value.storage].recomputed = True
             else:
                 self._keep(op, value, self._last_save)
+
+    def save_number(self, op: str, name: str) -> Value:
+        """`op` multiplies or divides by a Python number, which torch wraps in a tensor of 8 bytes and keeps.
+
+        Saved-tensor hooks do not see it, so a checkpoint neither drops it nor waits for it.
+        """
+        number = self.make(name, (), "fp64", requires_grad=False)
+        self._keep(op, number, len(self._forward))
+        return number
 
     def _path(self, module: str) -> str:
         return (self._prefix + module).rstrip(".")
