@@ -31,3 +31,14 @@ def test_a_row_of_ones_own(ask, tmp_path):
     )
     answer = ask("machines", "mine", "--catalog", own, "--json").json["answer"]
     assert {peak["number_format"]: peak["dense_flops_per_s"] for peak in answer["peaks"]}["bf16"] == 500e12
+
+
+def test_the_machine_at_hand(ask):
+    """`--here` tells processor, cores and memory as the system does; a name beside it is wrong usage."""
+    answer = ask("machines", "--here")
+    assert answer.code == 0
+    assert "free of" in answer.out
+    rows = ask("machines", "--here", "--json").json["answer"]
+    assert rows[0]["kind"] == "cpu"
+    assert 0 < rows[0]["free_bytes"] <= rows[0]["total_bytes"]
+    assert ask("machines", "h100", "--here").code == 2

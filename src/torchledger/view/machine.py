@@ -13,7 +13,7 @@ from torchledger.units import (
     format_number,
     format_rate,
 )
-from torchledger.view.screen import Block, Lines, Row, Table
+from torchledger.view.screen import Block, Facts, Lines, Row, Table
 
 
 def chip_screen(chip: Chip, facts: Sequence[Fact]) -> tuple[Block, ...]:
@@ -23,6 +23,20 @@ def chip_screen(chip: Chip, facts: Sequence[Fact]) -> tuple[Block, ...]:
     if chip.sparsity is not None:
         blocks.append(Lines((chip.sparsity.reason,), mark="note"))
     return tuple(blocks)
+
+
+def here_screen(name: str, told: Sequence[tuple[str, str]], chip: Chip | None) -> tuple[Block, ...]:
+    """A device at hand: what the system tells of it, and the dense peaks of its row in the catalog, if it has one."""
+    if chip is None:
+        row: Block = Lines(
+            ("no row of the catalog has this name: a measurement is the only peak there is",), mark="note"
+        )
+    else:
+        peaks = tuple(
+            (f"{peak.number_format} peak, dense", _show(peak.dense_flops_per_s, "FLOP/s")) for peak in chip.peaks
+        )
+        row = Facts((("catalog", f"{chip.name} ({chip.key}), confidence {chip.confidence}"), *peaks))
+    return (Lines((name,), mark="headline"), Facts(tuple(told)), row)
 
 
 def chips_table(chips: Sequence[Chip]) -> Table:
