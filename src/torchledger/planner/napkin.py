@@ -26,6 +26,8 @@ from torchledger.units import (
 #: What a user may leave open, in the order in which an answer names them.
 QUANTITIES: tuple[str, ...] = ("params", "tokens", "days", "num_chips", "mfu")
 
+_FLOPS_ASSUMPTION = "FLOPs are 6 a parameter and token: 2 forward, 4 backward; attention's own FLOPs are left out"
+
 _PRODUCTS: tuple[Product, ...] = (
     Product("total_flops", ("params", "tokens"), 6, "6"),
     Product("cluster_flops_per_s", ("num_chips", "peak_flops_per_s", "mfu")),
@@ -160,10 +162,20 @@ def solve(
     }
     known = {name: value for name, value in given.items() if value is not None}
     _check(known)
-    terms = _in_currency(currency)
-    arithmetic = propagate(_PRODUCTS, known, terms)
+    arithmetic = propagate(_PRODUCTS, known, _in_currency(currency))
     _demand(known, given)
     _agree(known, given)
+    solved = tuple(name for name in (*QUANTITIES, "money") if given[name] is None and name in known)
+    return _answer(known, currency, solved, arithmetic, (_FLOPS_ASSUMPTION, *assumptions))
+
+
+def _answer(
+    known: Mapping[str, float],
+    currency: str,
+    solved: tuple[str, ...],
+    arithmetic: tuple[str, ...],
+    assumptions: tuple[str, ...],
+) -> Napkin:
     return Napkin(
         params=round(known["params"]),
         tokens=round(known["tokens"]),
@@ -176,12 +188,9 @@ def solve(
         money=known.get("money"),
         price_per_chip_hour=known.get("price_per_chip_hour"),
         currency=currency,
-        solved=tuple(name for name in (*QUANTITIES, "money") if given[name] is None and name in known),
+        solved=solved,
         arithmetic=arithmetic,
-        assumptions=(
-            "FLOPs are 6 a parameter and token: 2 forward, 4 backward; attention's own FLOPs are left out",
-            *assumptions,
-        ),
+        assumptions=assumptions,
     )
 
 
