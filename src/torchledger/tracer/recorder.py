@@ -161,6 +161,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             for tensor, address in zip(tensors, addresses, strict=True):
                 if address not in self.storages:
                     self.storages.allocate(tensor, op="")
+        if func.is_view:  # no work and no memory; its place is remembered for what its gradient does
+            return func(*args, **kwargs)
         gradient_of: GradientOf = "none"
         if func in PRODUCTS:
             if phase == "backward":
