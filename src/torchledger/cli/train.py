@@ -132,7 +132,8 @@ def _train(prediction: Prediction, folder: RunFolder, checkpoint: Path | None, *
     """Run the loop, draw its events, give back the last.
 
     Raises:
-        Failed: a loss that is no number, a full disk, no memory left.
+        DoesNotFit: no memory left.
+        Failed: a loss that is no number, a full disk.
     """
     from torchledger.trainer import CheckpointError, NonFinite, OutOfMemory, ResumeRefused, train
 
@@ -154,7 +155,7 @@ def _train(prediction: Prediction, folder: RunFolder, checkpoint: Path | None, *
     except OutOfMemory as error:
         predicted = format_bytes(prediction.peak.peak_bytes)
         free = format_bytes(prediction.free_bytes)
-        raise Failed(f"{error} (predicted peak {predicted}, free when it began {free})") from error
+        raise DoesNotFit(f"{error} (predicted peak {predicted}, free when it began {free})") from error
     except ResumeRefused:
         raise
     except (NonFinite, CheckpointError) as error:

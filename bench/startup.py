@@ -1,0 +1,43 @@
+"""Seconds from the shell to the answer: the commands that need no torch, against importing torch alone. Ratios."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+RUNS = 7
+COMMANDS = {
+    "python -c pass": ["-c", "pass"],
+    "torchledger --help": ["-m", "torchledger", "--help"],
+    "torchledger plan": ["-m", "torchledger", "plan", "--params=70B", "--tokens=15T", "--on=h100x1024", "--mfu=0.5"],
+    "torchledger count llama-3-8b": ["-m", "torchledger", "count", "llama-3-8b"],
+    "import torch": ["-c", "import torch"],
+}
+
+
+def seconds(arguments: list[str]) -> float:
+    """Wall time of one fresh process."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Alternate the commands, print medians and their ratio to `import torch`."""
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for number in range(RUNS + 1):
+        for name, arguments in COMMANDS.items():
+            took = seconds(arguments)
+            if number:  # the first round warms the disk cache
+                times[name].append(took)
+    torch_s = statistics.median(times["import torch"])
+    print(f"{'command':32}{'median s':>10}{'min s':>10}{'of import torch':>18}")
+    for name, took in times.items():
+        median = statistics.median(took)
+        print(f"{name:32}{median:10.3f}{min(took):10.3f}{median / torch_s:18.3f}")
+
+
+if __name__ == "__main__":
+    main()
