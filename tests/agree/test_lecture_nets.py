@@ -18,7 +18,7 @@ def _mean(output, _batch):
 
 
 def _two_layers(B, D, K, *, input_gradient):
-    """x [B, D] -> Linear(D, D) -> Linear(D, K)."""
+    """Linear(D, D), then Linear(D, K), on x of B rows."""
     model = nn.Sequential(nn.Linear(D, D, bias=False), nn.Linear(D, K, bias=False))
     return model, torch.zeros(B, D, requires_grad=input_gradient)
 

@@ -93,6 +93,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             super().__exit__(*exception)  # type: ignore[no-untyped-call]
         finally:
             self._exits.close()
+            if self._graph_task != -1:  # the last operation was autograd's
+                self.scalars.backward_ended()
             self.storages.close()
 
     @contextlib.contextmanager
@@ -310,7 +312,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
                     self.storages.name(value, "optimizer state", f"{name}.{key}" if name else key)
 
     def _adopt_rng_state(self, state: torch.Tensor) -> None:
-        self.storages.allocate(state, op="get_rng_state", module=self.modules.path, source=current_source())
+        _, place = self._now(torch._C._current_autograd_node())  # noqa: SLF001  # no public door to the running node
+        self.storages.allocate(state, op="get_rng_state", module=place.module, source=place.source)
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

@@ -77,11 +77,13 @@ class Signature:
         op: name of the overload (`aten.mm.default`).
         args: positional arguments; tensors as `TensorMeta`, lists as `("list", ...)`.
         kwargs: keyword arguments as `(name, value)` pairs.
+        number_types: initials of the types of the numbers among them: 1, 1.0 and True are equal in Python, not here.
     """
 
     op: str
     args: tuple[Value, ...]
     kwargs: tuple[tuple[str, Value], ...] = ()
+    number_types: str = ""
 
     def overload(self) -> Any:
         """The operation itself.
@@ -182,7 +184,7 @@ def decode(op: str, key: tuple[Any, ...]) -> Signature:
     """The signature that a key of `Encoder` stands for."""
     args = tuple(_decoded(value) for value in key[0])
     kwargs = tuple((name, _decoded(value)) for name, value in key[1]) if len(key) > 1 else ()
-    return Signature(op, args, kwargs)
+    return Signature(op, args, kwargs, _number_types(key))
 
 
 def meta_of(tensor: torch.Tensor) -> TensorMeta:
@@ -190,6 +192,14 @@ def meta_of(tensor: torch.Tensor) -> TensorMeta:
     storage_bytes = tensor.untyped_storage().nbytes()
     shape, stride, offset = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
     return TensorMeta(shape, stride, tensor.dtype, offset, 0, storage_bytes)
+
+
+def _number_types(value: Value) -> str:
+    if not isinstance(value, tuple) or (value and value[0] is TensorMeta):
+        return ""
+    if len(value) == 2 and isinstance(value[0], type):
+        return str(value[0].__name__[0])
+    return "".join(_number_types(item) for item in value)
 
 
 def _decoded(value: Value) -> Value:

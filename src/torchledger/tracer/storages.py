@@ -187,9 +187,9 @@ class Storages:
 
 
 def _ordered_frees(entries: list[Entry], boundaries: set[int]) -> dict[int, int]:
-    """For each entry that was freed, when: what dies in one moment (autocast's cache of casts) in order of allocation.
+    """For each entry that was freed, when: what dies between two operations dies in order of allocation.
 
-    Within such a moment the order is that of addresses, and differs from run to run.
+    Where many die at once (autocast's cache of casts) the order is that of addresses, and differs from run to run.
     """
     by_event = {entry.freed: number for number, entry in enumerate(entries) if entry.freed is not None}
     moments: list[list[int]] = []

@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from torchledger.tracer import Recorder
+
+
+def _numbers(run):
+    with Recorder() as recorder:
+        run()
+    timeline = recorder.trace().timeline
+    return timeline, [block for block in timeline.blocks if block.op == "wrapped_number"]
+
+
+def _leaf():
+    return torch.zeros(4, requires_grad=True)
+
+
+@pytest.mark.parametrize(("operation", "size"), [(lambda x: x * 0.5, 8), (lambda x: x / 2, 8), (lambda x: x * True, 1)])
+def test_a_number_that_autograd_saves_is_kept_until_its_gradient(operation, size):
+    """A float or int is wrapped in 8 bytes, a boolean in 1, from the product to the end of its backward."""
+    timeline, (number,) = _numbers(lambda: operation(_leaf()).sum().backward())
+    assert number.num_bytes == size
+    assert number.part == "activations"
+    assert number.freed is not None
+    assert number.freed >= timeline.call_positions[-1]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda: _leaf() + 1.0,
+        lambda: _leaf() * torch.ones(4),
+        lambda: torch.zeros(4) * 2.0,
+        torch.no_grad()(lambda: _leaf() * 2.0),
+    ],
+    ids=["a sum saves nothing", "a tensor is no number", "no gradient is wanted", "gradients are off"],
+)
+def test_other_numbers_are_gone_at_once(operation):
+    assert _numbers(operation)[1] == []
+
+
+def test_checkpointing_keeps_the_number_and_makes_it_again():
+    """The forward's number lives on, the recomputed one dies before the gradient is made."""
+
+    def run():
+        checkpoint(lambda x: (x * 3.0).exp(), _leaf(), use_reentrant=False).sum().backward()
+
+    timeline, (kept, again) = _numbers(run)
+    assert (kept.phase, again.phase) == ("forward", "recompute")
+    assert kept.allocated < again.allocated < again.freed < kept.freed
+    assert timeline.peak().peak_bytes > 0
+
+
+def test_a_backward_operation_is_replayed_with_the_saved_tensor():
+    """In the backward pass nothing wraps the number again: the signature has a tensor in its place."""
+    with Recorder() as recorder:
+        (_leaf() * 0.5).sum().backward()
+    products = [call.signature for call in recorder.trace().calls if call.signature.op == "aten.mul.Tensor"]
+    assert products[0].args[1] == 0.5
+    assert (products[1].args[1].shape, products[1].args[1].dtype) == ((), torch.float64)
