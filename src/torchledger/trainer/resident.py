@@ -21,4 +21,5 @@ def peak_resident_bytes() -> int:
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+    peak = peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+    return max(peak, resident_bytes())  # and updates it a little late

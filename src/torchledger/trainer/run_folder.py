@@ -158,7 +158,7 @@ def _point_latest(target: Path) -> None:
     if link.exists() and not link.is_symlink():
         return
     fresh = target.parent / f".{LATEST}.partial"
-    with contextlib.suppress(OSError, NotImplementedError):
+    with contextlib.suppress(OSError):
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(target.name)
         fresh.replace(link)

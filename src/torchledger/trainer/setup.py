@@ -71,12 +71,12 @@ def resolve(config: RunConfig) -> Setup:
     data = load_prepared(config.data)
     spec = config.model if isinstance(config.model, ModelSpec) else specs.load(config.model)
     specs.check.require(spec)
+    specs.require_recipe(config.recipe, spec)
     _check_data(spec, config.recipe, data)
     device = devices.resolve(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     recipe, reasons = _decide(config, spec, device)
-    specs.require_recipe(recipe, spec)
     resolved = replace(
         config,
         model=spec,

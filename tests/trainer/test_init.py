@@ -1,0 +1,89 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchledger.spec import AttentionSpec, MlpSpec, NormSpec
+from torchledger.trainer.init import initialize, standard_deviations
+from torchledger.trainer.model import build
+
+# A normal variable cut at ±3 of its standard deviation has this standard deviation itself:
+# sqrt(1 - 2·3·φ(3) / (2Φ(3) - 1)).
+CUT_STD = math.sqrt(1 - 6 * math.exp(-4.5) / math.sqrt(2 * math.pi) / math.erf(3 / math.sqrt(2)))
+
+
+def drawn(spec, initialization="fan_in", seed=0):
+    model = build(spec, attention="math")
+    initialize(model, initialization, seed)
+    return model
+
+
+def wide(tiny, **fields):
+    """Wide enough for statistics: 65,536 numbers in a projection."""
+    return replace(tiny, hidden_size=256, vocab_size=2048, mlp=MlpSpec(512), attention=AttentionSpec(4), **fields)
+
+
+@pytest.mark.parametrize("initialization", ["fan_in", "gpt2"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_loss_at_step_0_is_ln_vocabulary(any_spec, initialization, tied):
+    """On random tokens the first loss is within 2 % of ln(vocabulary), whatever the architecture."""
+    spec = replace(any_spec, vocab_size=4096, tied_embeddings=tied)
+    ids = torch.randint(0, 4096, (4, 33), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        loss = drawn(spec, initialization).eval()(ids[:, :-1], ids[:, 1:]).item()
+    assert loss == pytest.approx(math.log(4096), rel=0.02)
+
+
+def test_fan_in_has_one_over_the_root_of_the_inputs(tiny):
+    """The down projection reads 512: 1/sqrt(512), less what the cut takes; nothing lies beyond 3 of its own std."""
+    model = drawn(wide(tiny))
+    down, up = model.layers[1].mlp.down.weight, model.layers[1].mlp.up.weight
+    assert down.std().item() == pytest.approx(CUT_STD / math.sqrt(512), rel=0.01)
+    assert up.std().item() == pytest.approx(CUT_STD / math.sqrt(256), rel=0.01)
+    assert 2.9 / math.sqrt(512) < down.abs().max().item() <= 3 / math.sqrt(512) * (1 + 1e-6)
+
+
+def test_head_and_embedding_keep_the_first_loss_low(tiny):
+    """An untied head has 1/in and its embedding 1; a tied one has 0.25/sqrt(in) for both."""
+    untied = standard_deviations(build(wide(tiny), attention="math"), "fan_in")
+    tied = standard_deviations(build(wide(tiny, tied_embeddings=True), attention="math"), "fan_in")
+    assert (untied["head.weight"], untied["embedding.weight"]) == (1 / 256, 1.0)
+    assert tied["embedding.weight"] == 0.25 / 16
+
+
+def test_gpt2_scales_what_writes_to_the_residual_stream(tiny):
+    """0.02 everywhere, and 0.02/sqrt(2·2 layers) for the output and down projections."""
+    stds = standard_deviations(build(tiny, attention="math"), "gpt2")
+    assert stds["layers.0.attention.output.weight"] == stds["layers.1.mlp.down.weight"] == 0.02 / math.sqrt(2 * 2)
+    assert stds["layers.0.attention.query.weight"] == stds["embedding.weight"] == stds["head.weight"] == 0.02
+    assert stds["final_norm.weight"] == 0
+
+
+def test_norms_are_one_and_biases_zero(any_spec):
+    """Vectors begin constant: norm weights apply as 1, biases as 0."""
+    for name, p in drawn(any_spec).named_parameters():
+        if p.ndim == 1:
+            offset = any_spec.norm.unit_offset or not name.endswith("norm.weight")
+            assert (p == (0 if offset else 1)).all(), name
+
+
+def test_values_depend_on_seed_and_name_only(tiny):
+    """The same seed gives the same bits, in a deeper model and on other threads too; another seed gives others."""
+    a, b = drawn(tiny), drawn(replace(tiny, num_layers=3))
+    deep = dict(b.named_parameters())
+    assert all(torch.equal(p, deep[name]) for name, p in a.named_parameters())
+    assert not torch.equal(a.head.weight, drawn(tiny, seed=1).head.weight)
+
+
+def test_no_other_random_stream_moves(tiny):
+    """Initialising leaves torch's global generator where it was."""
+    before = torch.get_rng_state()
+    drawn(tiny)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_unit_offset_norms_begin_at_zero(tiny):
+    """A weight stored as an offset from one begins at 0."""
+    model = drawn(replace(tiny, norm=NormSpec(unit_offset=True)))
+    assert (model.final_norm.weight == 0).all()

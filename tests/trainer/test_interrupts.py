@@ -1,0 +1,41 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from torchledger.trainer.interrupts import Interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_only_noted(number):
+    """A signal inside becomes a number to read; afterwards the handlers are as before."""
+    before = signal.getsignal(number)
+    with Interrupts() as interrupts:
+        assert interrupts.received is None
+        os.kill(os.getpid(), number)
+        assert interrupts.received == number
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_ctrl_c_raises():
+    """Who presses Ctrl-C twice does not want to wait."""
+    with Interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_in_another_thread_nothing_is_installed():
+    """Python allows handlers in the main thread only; elsewhere nothing is noted and nothing fails."""
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def enter():
+        with Interrupts() as interrupts:
+            seen.append((signal.getsignal(signal.SIGINT) is before, interrupts.received))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [(True, None)]

@@ -1,0 +1,87 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from torchledger.spec import MlpSpec, MoeSpec
+from torchledger.trainer.moe import Moe, Router
+
+SPEC = MoeSpec(num_experts=5, experts_per_token=2, intermediate_size=6)
+
+
+def filled(module, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.normal_(generator=generator)
+    return module
+
+
+def by_tokens(moe, x):
+    """What the mixture computes, one token at a time."""
+    flat = x.flatten(0, 1)
+    weights, chosen = moe.router(flat)
+    rows = []
+    for i, token in enumerate(flat):
+        row = sum(w * moe.experts[j](token) for w, j in zip(weights[i], chosen[i].tolist(), strict=True))
+        if moe.shared is not None:
+            row = row + moe.shared(token) * (torch.sigmoid(moe.shared_gate(token)) if moe.shared_gate else 1)
+        rows.append(row)
+    return torch.stack(rows).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    "shared", [{}, {"shared_intermediate_size": 4}, {"shared_intermediate_size": 4, "shared_gate": True}]
+)
+def test_sorted_by_expert_is_the_same_as_token_by_token(shared):
+    """Sorting token copies by expert changes nothing but the order of work, also for experts that nobody chose."""
+    moe = filled(Moe(8, MlpSpec(6), replace(SPEC, **shared)))
+    x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(moe(x), by_tokens(moe, x))
+
+
+def test_router_takes_the_best_and_normalizes():
+    """The weights are the largest softmax scores, scaled to sum to one where the spec says so."""
+    x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
+    for normalize in (True, False):
+        router = filled(Router(8, replace(SPEC, normalize_weights=normalize)))
+        weights, chosen = router(x)
+        best, order = (x @ router.weight.T).softmax(-1).sort(dim=-1, descending=True)
+        assert chosen.tolist() == order[:, :2].tolist()
+        expected = best[:, :2] / (best[:, :2].sum(-1, keepdim=True) if normalize else 1)
+        torch.testing.assert_close(weights, expected)
+
+
+def test_router_bias_chooses_but_does_not_weigh():
+    """A large bias draws every token to its expert, whose weight is still its own sigmoid score; it is no parameter."""
+    router = filled(Router(8, replace(SPEC, router_bias=True, scoring="sigmoid", normalize_weights=False)))
+    router.bias[3] = 100.0
+    x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
+    weights, chosen = router(x)
+    assert (chosen[:, 0] == 3).all()
+    torch.testing.assert_close(weights[:, 0], torch.sigmoid(x @ router.weight[3]))
+    assert [name for name, _ in router.named_parameters()] == ["weight"]
+
+
+def test_without_values_the_load_is_even():
+    """On fake tensors 7 tokens of 2 copies over 5 experts are 3, 3, 3, 3 and 2: all 14 copies."""
+    with FakeTensorMode():
+        moe = Moe(8, MlpSpec(6), SPEC)
+        sizes = []
+        for expert in moe.experts:
+            expert.register_forward_pre_hook(lambda _m, inputs: sizes.append(len(inputs[0])))
+        moe(torch.zeros(1, 7, 8))
+    assert sizes == [3, 3, 3, 3, 2]
+
+
+def test_gradients_repeat_bit_for_bit():
+    """Two backward passes give the same bits, on several threads too."""
+    x = torch.randn(4, 16, 8, generator=torch.Generator().manual_seed(1))
+    gradients = []
+    for _ in range(2):
+        moe = filled(Moe(8, MlpSpec(6), SPEC))
+        inputs = x.clone().requires_grad_()
+        moe(inputs).square().sum().backward()
+        gradients.append([inputs.grad, *(p.grad for p in moe.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))

@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchledger.spec import OptimizerSpec, PositionSpec
+from torchledger.trainer.init import initialize
+from torchledger.trainer.model import build
+from torchledger.trainer.optimizer import build_optimizer, is_decayed, load_optimizer_state, optimizer_state
+
+
+@pytest.fixture
+def model(tiny):
+    model = build(replace(tiny, position=PositionSpec("learned")), attention="math")
+    initialize(model, "fan_in", 0)
+    return model
+
+
+def with_gradients(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        p.grad = torch.randn(p.shape, generator=generator)
+
+
+def test_matrices_decay_and_vectors_do_not(model):
+    """Weight decay acts on matrices, not on norms, biases or embeddings of positions."""
+    decayed = {name for name, p in model.named_parameters() if is_decayed(name, p)}
+    assert {"embedding.weight", "head.weight", "layers.0.mlp.up.weight"} <= decayed
+    assert not decayed & {"position_embedding.weight", "final_norm.weight", "layers.0.attention_norm.weight"}
+    groups = build_optimizer(model, OptimizerSpec(weight_decay=0.3)).param_groups
+    assert [(group["weight_decay"], len(group["params"])) for group in groups] == [
+        (0.3, len(decayed)),
+        (0.0, len(list(model.parameters())) - len(decayed)),
+    ]
+
+
+def test_adamw_is_its_papers_first_update(model):
+    """At the first update AdamW moves by lr·(sign of the gradient, but for epsilon) + lr·decay·weight."""
+    weight = model.head.weight.detach().clone()
+    with_gradients(model, 0)
+    gradient = model.head.weight.grad.clone()
+    build_optimizer(model, OptimizerSpec(learning_rate=0.01, weight_decay=0.1)).step()
+    expected = weight * (1 - 0.01 * 0.1) - 0.01 * gradient / (gradient.abs() + 1e-8)
+    torch.testing.assert_close(model.head.weight.detach(), expected)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_implementations_agree(tiny, kind):
+    """Fused, foreach and loop give the same weights up to rounding."""
+    results = []
+    for implementation in ("fused", "foreach", "loop"):
+        model = build(tiny, attention="math")
+        initialize(model, "fan_in", 0)
+        optimizer = build_optimizer(model, OptimizerSpec(kind, implementation, momentum=0.9, learning_rate=0.01))
+        for step in range(3):
+            with_gradients(model, step)
+            optimizer.step()
+        results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(results[0], results[2])
+
+
+@pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])
+def test_state_goes_out_and_in_without_losing_a_bit(tiny, implementation):
+    """An optimizer given another's state makes the same next updates, bit for bit."""
+    spec = OptimizerSpec(implementation=implementation)
+    first, second = build(tiny, attention="math"), build(tiny, attention="math")
+    initialize(first, "fan_in", 0)
+    optimizer = build_optimizer(first, spec)
+    with_gradients(first, 0)
+    optimizer.step()
+    second.load_state_dict(first.state_dict())
+    other = build_optimizer(second, spec)
+    load_optimizer_state(second, other, {name: t.clone() for name, t in optimizer_state(first, optimizer).items()})
+    for step in (1, 2):
+        for model, each in ((first, optimizer), (second, other)):
+            with_gradients(model, step)
+            each.step()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_state_is_named_by_parameter(model):
+    """State names are the parameter's and the state's."""
+    optimizer = build_optimizer(model, OptimizerSpec())
+    with_gradients(model, 0)
+    optimizer.step()
+    state = optimizer_state(model, optimizer)
+    assert {"head.weight.exp_avg", "head.weight.exp_avg_sq", "head.weight.step"} <= set(state)
+    assert len(state) == 3 * len(list(model.parameters()))

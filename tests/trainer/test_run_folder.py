@@ -1,0 +1,92 @@
+import datetime as dt
+import subprocess
+import sys
+
+import pytest
+
+from torchledger.trainer.errors import RunFolderError
+from torchledger.trainer.run_folder import RunFolder
+
+NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def tokenizer(data_folder):
+    return data_folder / "tokenizer.json"
+
+
+def test_its_name_is_the_runs_and_the_time(config, tokenizer):
+    """A new run has a folder of its own, and `latest` points to it."""
+    folder = RunFolder.create(config, NOW)
+    folder.write_start(config, {"seed": 1}, tokenizer)
+    assert folder.path == config.runs / "run-20260102-030405"
+    assert (config.runs / "latest").resolve() == folder.path.resolve()
+    assert RunFolder.open(config.runs / "latest").path == folder.path.resolve()
+    assert folder.config() == config
+
+
+def test_latest_moves_to_the_newer_run(config):
+    """The link always points to the run begun last."""
+    RunFolder.create(config, NOW)
+    second = RunFolder.create(config, NOW + dt.timedelta(seconds=1))
+    assert (config.runs / "latest").resolve() == second.path.resolve()
+
+
+def test_a_file_called_latest_is_left_alone(config):
+    """What is no link of ours is not replaced."""
+    config.runs.mkdir()
+    (config.runs / "latest").write_text("mine")
+    RunFolder.create(config, NOW)
+    assert (config.runs / "latest").read_text() == "mine"
+
+
+def test_a_folder_with_a_run_in_it_is_refused(config, tokenizer, tmp_path):
+    """A run never mixes with another: the folder is refused, and the message says what to do."""
+    folder = RunFolder.create(config, NOW, tmp_path / "here")
+    folder.write_start(config, {}, tokenizer)
+    with pytest.raises(RunFolderError, match="has a run in it; resume it, or choose another"):
+        RunFolder.create(config, NOW, tmp_path / "here")
+
+
+def test_a_folder_with_other_things_is_taken(config, tmp_path):
+    """Files that are no run's are no obstacle."""
+    (tmp_path / "notes.txt").write_text("x")
+    assert RunFolder.create(config, NOW, tmp_path).path == tmp_path
+
+
+def test_a_checkpoints_path_leads_to_its_run(config, tokenizer):
+    """The run is found from a checkpoint inside it."""
+    folder = RunFolder.create(config, NOW)
+    folder.write_start(config, {}, tokenizer)
+    inside = folder.checkpoints / "step-00000001"
+    inside.mkdir(parents=True)
+    assert RunFolder.open(inside).path == folder.path.resolve()
+
+
+def test_no_run_is_told(tmp_path):
+    """A folder without a run says what is missing."""
+    with pytest.raises(RunFolderError, match=r"no run in .*no config\.toml"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_file_in_the_way_is_told(config):
+    """Where the folder cannot be made, the error says so."""
+    config.runs.write_text("in the way")
+    with pytest.raises(RunFolderError, match="cannot make the run folder"):
+        RunFolder.create(config, NOW)
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path):
+    """While another process holds the folder it is refused; when that ends, even killed, it is free."""
+    hold = (
+        "import sys, time, pathlib; from torchledger.trainer.run_folder import RunFolder\n"
+        "with RunFolder(pathlib.Path(sys.argv[1])).locked(): print('in', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "in\n"
+    with pytest.raises(RunFolderError, match="another process is training"), RunFolder(tmp_path).locked():
+        pass
+    process.kill()
+    process.communicate()
+    with RunFolder(tmp_path).locked():
+        assert (tmp_path / ".lock").exists()

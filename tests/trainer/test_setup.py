@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchledger.meter.device import DeviceError
+from torchledger.spec import Recipe, SpecError
+from torchledger.trainer.errors import SetupError
+from torchledger.trainer.precision import PrecisionError
+from torchledger.trainer.prepared import PrepareError
+from torchledger.trainer.setup import resolve
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_everything_open_is_decided(config):
+    """Steps become tokens, `auto` becomes a format and a kernel, each with its reason; the result asks nothing more."""
+    setup = resolve(replace(config, precision="auto", attention="auto"))
+    assert setup.recipe.num_tokens == 8 * 4 * 16
+    assert setup.recipe.num_steps == 8
+    assert sum(reason.startswith(("precision", "attention")) for reason in setup.assumptions) == 2
+    assert resolve(setup.config).recipe == setup.recipe
+    assert (setup.config.device, setup.config.num_threads) == ("cpu", 1)
+
+
+def test_a_named_format_and_kernel_go_into_the_recipe(config):
+    """A precision and a kernel of the run replace the recipe's; `recipe` leaves them."""
+    assert resolve(replace(config, precision="bf16", attention="math")).recipe.precision == "bf16"
+    assert resolve(replace(config, attention="math")).recipe.attention == "math"
+    assert resolve(config).recipe.precision == "fp32"
+
+
+def test_a_preset_is_found_by_name(config, data_folder):
+    """A model may be a preset's name; an unknown one is told with what was probably meant."""
+    assert resolve(replace(config, model="gpt2")).spec.num_layers == 12
+    with pytest.raises(SpecError, match="gpt2"):
+        resolve(replace(config, model="gtp2"))
+
+
+def test_epochs_are_stated_when_tokens_exceed_the_data(config):
+    """A run longer than its data says how many times it passes over it; a shorter one does not."""
+    setup = resolve(config)
+    steps = 3 * setup.num_windows // 4  # four windows a step: three passes
+    longer = resolve(replace(config, num_steps=steps))
+    assert longer.epochs == pytest.approx(3, rel=0.01)
+    assert any("times over the" in line for line in longer.assumptions)
+    assert setup.epochs < 1
+    assert not any("times over the" in line for line in setup.assumptions)
+
+
+def test_a_vocabulary_beyond_the_models_is_refused_before_the_device_sees_it(config, tiny):
+    """Data with ids that the model has no embedding for is refused with both sizes."""
+    with pytest.raises(SetupError, match=r"vocabulary of 257, model tiny only 100.*at least 257"):
+        resolve(replace(config, model=replace(tiny, vocab_size=100)))
+
+
+def test_too_little_data_is_told(config, tiny):
+    """Data shorter than one sequence is refused with both lengths."""
+    recipe = Recipe(batch_size=1, sequence_length=100_000)
+    with pytest.raises(SetupError, match="too few for one sequence of 100,000"):
+        resolve(replace(config, model=replace(tiny, max_sequence_length=100_000), recipe=recipe))
+
+
+def test_missing_and_truncated_data_are_told(config, tmp_path, data_folder):
+    """No prepared folder, and a token file cut short, are errors that say so."""
+    with pytest.raises(PrepareError, match="run prepare first"):
+        resolve(replace(config, data=tmp_path / "nothing"))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in data_folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    content = (copy / "train.tokens").read_bytes()
+    (copy / "train.tokens").write_bytes(content[:-100])
+    with pytest.raises(PrepareError, match="truncated: 100 of"):
+        resolve(replace(config, data=copy))
+
+
+def test_fp16_on_a_cpu_and_a_missing_gpu_are_told(config):
+    """A format and a device that are not to be had here are refused with the reason."""
+    with pytest.raises(PrecisionError, match="many times slower"):
+        resolve(replace(config, device="cpu", precision="fp16"))
+    if not torch.cuda.is_available():
+        with pytest.raises(DeviceError, match="cuda"):
+            resolve(replace(config, device="cuda"))
+
+
+def test_a_sequence_beyond_the_learned_positions_is_told(config):
+    """A recipe that the model has no positions for is refused by name."""
+    recipe = Recipe(batch_size=1, sequence_length=1025)
+    with pytest.raises(SpecError, match="sequence_length"):
+        resolve(replace(config, model="gpt2", recipe=recipe))
