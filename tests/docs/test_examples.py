@@ -78,10 +78,10 @@ def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
 
 
 def missing(shown: list[str], printed: str) -> str | None:
-    """The first shown line that is not where it should be in the output, or nothing.
+    r"""The first shown line that is not where it should be in the output, or nothing.
 
-    >>> missing(["a  b", "...", "d"], "a b\\nc\\nd\\n")
-    >>> missing(["a b", "d"], "a b\\nc\\nd\\n")
+    >>> missing(["a  b", "...", "d"], "a b\nc\nd\n")
+    >>> missing(["a b", "d"], "a b\nc\nd\n")
     'd'
     """
     output = [squeezed(line) for line in printed.splitlines()]
