@@ -54,7 +54,11 @@ QUESTIONS = (
     ),
     ("number formats: every pattern, every rounding", "ours, PyTorch's casts", ("formats/test_encode",)),
     ("the napkin: 144 days, 40B", "arithmetic by hand", ("planner/test_napkin", "planner/test_state")),
-    ("accelerators: every spelling, every figure", "catalog, the published tables", ("machine/test_data",)),
+    (
+        "accelerators: every spelling resolves, every row has its source",
+        "catalog, the names in published tables",
+        ("machine/test_data",),
+    ),
     (
         "a run killed and resumed, and one run twice",
         "bits of losses, weights and texts",
