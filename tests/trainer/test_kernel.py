@@ -28,6 +28,13 @@ def test_both_are_really_timed(any_spec, precision, monkeypatch):
     assert (choice.math_s is None) == (any_spec.attention.logit_soft_cap is not None)
 
 
+def test_scores_that_would_fill_the_memory_are_not_tried(tiny):
+    """A sequence of 2**20 tokens would have 16 TiB of scores; nothing of it is allocated to find out."""
+    choice = choose_kernel(tiny, replace(RECIPE, sequence_length=2**20), CPU)
+    assert (choice.kernel, choice.math_s) == ("fused", None)
+    assert f"{4 * 2**40 * 4:,} bytes" in choice.reason
+
+
 def test_a_soft_cap_and_a_gpu_need_no_probe(tiny):
     """A soft-cap needs the scores in memory; a GPU takes the fused kernel."""
     capped = replace(tiny, attention=replace(tiny.attention, logit_soft_cap=3.0))

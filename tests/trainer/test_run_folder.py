@@ -32,6 +32,12 @@ def test_latest_moves_to_the_newer_run(config):
     assert (config.runs / "latest").resolve() == second.path.resolve()
 
 
+def test_a_folder_named_by_the_user_moves_no_link(config, tmp_path):
+    """Only in `runs` is there a `latest`; beside a folder elsewhere nothing appears."""
+    RunFolder.create(config, NOW, tmp_path / "elsewhere" / "here")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["here"]
+
+
 def test_a_file_called_latest_is_left_alone(config):
     """What is no link of ours is not replaced."""
     config.runs.mkdir()

@@ -1,6 +1,5 @@
 """What determines a run bit for bit: model, recipe, data, how this machine computes; and where two runs differ."""
 
-import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -8,6 +7,7 @@ from typing import Any, Self
 import torch
 
 from torchledger import config
+from torchledger.meter import device as devices
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.trainer.schedule import learning_rate
 
@@ -101,12 +101,12 @@ class Identity:
 def numerics(device: torch.device) -> dict[str, Any]:
     """What decides the last bits beside model, recipe and data.
 
-    The number of threads cuts sums differently; processor features choose kernels; versions change them.
+    The number of threads cuts sums differently; the processor and its features choose kernels and how they cut their
+    work; versions change both.
     """
-    on_cuda = device.type == "cuda"
     return {
         "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if on_cuda else platform.machine(),
+        "device_name": devices.facts(device).name,
         "num_threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,

@@ -15,6 +15,7 @@ __all__ = ["PrecisionChoice", "PrecisionError", "autocast", "best_time", "choose
 Precision = Literal["fp32", "bf16"]
 
 PROBE_S = 0.1  # for each format
+PROBE_TOKENS = 4096  # rows at most: more change the time per row no further, and would take memory
 FASTER = 1.05  # a format with fewer bits has to pay for them
 
 
@@ -79,7 +80,8 @@ def choose_precision(
         return PrecisionChoice("fp32", "precision fp32: the GPU has no bf16 units")
     if device.type != "cpu":
         return PrecisionChoice("fp32", f"precision fp32: nothing is known of bf16 on {device.type}")
-    fp32_s, bf16_s = (_probe(p, device, tokens, hidden, inner) for p in ("fp32", "bf16"))
+    rows = min(tokens, PROBE_TOKENS)
+    fp32_s, bf16_s = (_probe(p, device, rows, hidden, inner) for p in ("fp32", "bf16"))
     faster = bf16_s * FASTER < fp32_s
     chosen: Precision = "bf16" if faster else "fp32"
     reason = f"precision {chosen}: a linear layer takes {bf16_s:.2g} s in bf16 here and {fp32_s:.2g} s in fp32"

@@ -65,7 +65,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: RunConfig, now: dt.datetime, path: Path | None = None) -> Self:
-        """Make the folder of a new run and point `latest` to it.
+        """Make the folder of a new run and, in `runs`, point `latest` to it.
 
         Args:
             config: the resolved configuration.
@@ -81,7 +81,8 @@ class RunFolder:
             raise RunFolderError(f"{target} has a run in it; resume it, or choose another folder")
         try:
             target.mkdir(parents=True, exist_ok=True)
-            _point_latest(target)
+            if path is None:
+                _point_latest(target)
         except OSError as error:
             raise RunFolderError(f"cannot make the run folder {target}: {error.strerror}") from error
         return folder
