@@ -42,7 +42,7 @@ class Place:
 
 
 class Graph:
-    """Places by autograd sequence number, and which storages hold nothing but functions of parameters.
+    """Places by autograd sequence number, and which storages hold functions of parameters and buffers alone.
 
     torch numbers autograd nodes as it makes them, just before it dispatches the operation. So the first operation that
     is dispatched after node n was made is node n's own, and in the backward pass node n leads back to it.
@@ -59,14 +59,14 @@ class Graph:
         self._places.setdefault(torch.autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]  # noqa: SLF001  # autograd's numbering has no public door
 
     def place(self, node: Any) -> Place:
-        """Forward place of a backward node; of the node before where it has none."""
-        place = self._places.get(node._sequence_nr())  # noqa: SLF001  # see `remember`
+        """Forward place of a backward node; of the node before where it has none, or where no node runs."""
+        place = None if node is None else self._places.get(node._sequence_nr())  # noqa: SLF001  # see `remember`
         if place is not None:
             self._last = place
         return self._last
 
-    def add_parameter(self, address: int) -> None:
-        """The storage at `address` holds a parameter."""
+    def add_constant(self, address: int) -> None:
+        """The storage at `address` holds a parameter or a buffer."""
         self._of_parameters.add(address)
 
     def follow(self, operands: list[int], result: int) -> None:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import torch
 from torch import nn
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchledger.ledger import GradientOf
 from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
-from torchledger.tracer.graph import PRODUCTS, Graph, Place, is_recomputing
-from torchledger.tracer.modules import ModuleStack, buffers_of, parameters_of
+from torchledger.tracer.graph import PRODUCTS, Graph, Place
+from torchledger.tracer.layouts import results_of
+from torchledger.tracer.modules import ModuleStack
+from torchledger.tracer.naming import Naming
+from torchledger.tracer.phases import Phases
 from torchledger.tracer.result import Trace
 from torchledger.tracer.scalars import SAVING, SavedScalars
 from torchledger.tracer.signature import Encoder, Signature, TensorMeta, decode, meta_of, with_wrapped_number
 from torchledger.tracer.source import current_source
 from torchledger.tracer.storages import Storages
 
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
 _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _DETACH = torch.ops.aten.detach.default
+_PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor})
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class has no types
@@ -37,43 +44,42 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         with Recorder() as recorder:
             loss = model(batch).sum()
             loss.backward()
-            with recorder.phase("optimizer"):
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         trace = recorder.trace()
 
-    Phases are found by themselves: the forward pass, the backward pass (inside autograd's engine), recomputation (a
-    forward pass inside it), the optimizer (inside any `torch.optim.Optimizer.step`, or outside every module without
-    gradients once a backward pass has run). `phase` names one explicitly.
+    Phases are found by themselves (`Phases` says how); `phase` names one explicitly. Compiled modules run eagerly.
+
+    Attributes:
+        assumptions: what was assumed on the way; whoever records may add to it.
     """
 
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # The compiler never traces code under a mode; its wrapper would only cost time at every operation.
+        # Nothing is compiled under this mode; the compiler's wrapper would only cost time at every operation.
         return False
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.modules = ModuleStack(self._register_root)
+        self.assumptions: list[str] = []
         self.storages = Storages()
         self.graph = Graph()
+        self.naming = Naming(self.storages, self.graph)
+        self.modules = ModuleStack(self.naming.root)
         self.scalars = SavedScalars(self.storages)
-        self.assumptions: list[str] = []
-        self._parameters: dict[int, int] = {}
-        self.marks: dict[str, tuple[int, int]] = {}
+        self.phases = Phases(
+            self.modules, backward_begins=self._backward_begins, backward_ends=self.scalars.backward_ended
+        )
+        self._marks: dict[str, tuple[int, int]] = {}
         self._calls: list[Call] = []
         self._positions: list[int] = []
         self._signatures: dict[Any, Signature] = {}
         self._results: dict[Signature, tuple[TensorMeta, ...]] = {}
         self._encoder = Encoder()
-        self._phases: list[str] = []
-        self._graph_task = -1
-        self._after_backward = False
-        self._depth_before_backward = 0
-        self._names: dict[int, str] = {}
         self._exits = contextlib.ExitStack()
+        self._is_eager = False
 
     # ------------------------------------------------------------------------------------------------ coming and going
 
@@ -85,6 +91,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
         self._exits.callback(after.remove)
         self._exits.enter_context(_seen_rng_states(self._adopt_rng_state))
+        self._run_eagerly()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -93,37 +100,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             super().__exit__(*exception)  # type: ignore[no-untyped-call]
         finally:
             self._exits.close()
-            if self._graph_task != -1:  # the last operation was autograd's
-                self.scalars.backward_ended()
+            self.phases.end()
             self.storages.close()
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Operations inside are of this phase, whatever they look like."""
-        self._phases.append(name)
-        before, self.storages.phase = self.storages.phase, name
-        try:
+        with self.phases.named(name):
+            self.storages.phase = name
             yield
-        finally:
-            self._phases.pop()
-            self.storages.phase = before
+        self.storages.phase = self.phases.current
 
     def mark(self, name: str) -> None:
         """Name this moment (`step 2`)."""
-        self.marks[name] = (self.storages.num_events, len(self._calls))
+        self._run_eagerly()
+        self._marks[name] = (self.storages.num_events, len(self._calls))
 
     def register(self, model: nn.Module) -> None:
         """Name a model's modules, parameters and buffers; what runs unregistered is named when it first runs."""
         self.modules.register(model)
 
-    def register_inputs(self, tensors: list[torch.Tensor]) -> None:
+    def register_inputs(self, tensors: Iterable[torch.Tensor]) -> None:
         """Say that these tensors are the step's inputs."""
         for tensor in tensors:
             self.storages.name(tensor, "inputs")
 
     def trace(self, *, since: str = "") -> Trace:
         """What was recorded so far; the ledger is of the operations after the mark `since`."""
-        _, first_call = self.marks.get(since, (0, 0))
+        _, first_call = self._marks.get(since, (0, 0))
         kept: dict[int, int] = {}
         for entry in self.storages.entries:
             if entry.call >= first_call and self.storages.part(entry) == "activations":
@@ -131,14 +135,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         calls = [
             (index, call) for index, call in enumerate(self._calls[first_call:], first_call) if call.phase != "build"
         ]
-        assumptions = tuple(dict.fromkeys(self.assumptions))
-        marks = {name: events for name, (events, _) in self.marks.items()}
+        assumptions = tuple(dict.fromkeys((*self.assumptions, *self.naming.assumptions)))
+        marks = {name: events for name, (events, _) in self._marks.items()}
         return Trace(
             ledger=ledger_of(calls, self._results, kept, assumptions),
             timeline=self.storages.timeline(tuple(self._positions), marks),
             calls=tuple(self._calls),
             first_call=first_call,
-            num_parameters=sum(self._parameters.values()),
+            num_parameters=self.naming.num_parameters,
             assumptions=assumptions,
         )
 
@@ -152,25 +156,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return args[0].device
         if func.namespace in _NO_OPERATIONS:
             return func(*args, **kwargs)
+        if not _PLAIN.issuperset(types) and _unwraps(types):
+            return NotImplemented  # a wrapper runs first; the operations on what it wraps come here
+        node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         if func is _DETACH:
-            return self._detach(func, args, kwargs)
+            return self._detach(func, args, kwargs, node)
         tensors: list[torch.Tensor] = []
         key = self._encoder.key(args, kwargs, tensors)
         addresses = [tensor.untyped_storage()._cdata for tensor in tensors]  # noqa: SLF001  # the storage's address
-        node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         phase, place = self._now(node)
         if func is not _LIFT_FRESH:  # whose operand is the result's own storage, or the constant that a fake stands for
             for tensor, address in zip(tensors, addresses, strict=True):
                 if address not in self.storages:
                     self.storages.allocate(tensor, op="")
-        if func.is_view:  # no work and no memory; its place is remembered for what its gradient does
+        if getattr(func, "is_view", False):  # no work, no memory; its place is remembered for what its gradient does
             return func(*args, **kwargs)
-        gradient_of: GradientOf = "none"
-        if func in PRODUCTS:
-            if phase == "backward":
-                gradient_of = self.graph.gradient_of(node, addresses)
-            else:
-                self.graph.forward_product(addresses)
+        gradient_of = self._gradient_of(func, phase, node, addresses)
         if phase == "backward":
             self.scalars.entered(node)
             if func in SAVING and not isinstance(args[1], torch.Tensor):
@@ -178,66 +179,46 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         index = len(self._calls)
         self._positions.append(self.storages.num_events)
         result = func(*args, **kwargs)
-        results = _tensors(result)
-        self._allocate(results, addresses, func, place, index, is_factory=not tensors)
+        results = results_of(result)
+        self._allocate(results, addresses, func, place, index)
         if func in SAVING and phase != "backward":
             self.scalars.saved(args, place, index)
-        if node is not None and phase == "backward" and node.name() == _ACCUMULATE:
-            self._name_gradient(node, results)
+        if phase == "backward" and self.naming.accumulates(node):
+            self.naming.gradient(node, results)
         signature = self._signature(func, key, results)
         self._calls.append(Call(signature, place.module, phase, gradient_of, place.kind, place.source))
         return result
 
-    def _detach(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    def _detach(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> torch.Tensor:
         """An alias: no work, no storage. Fake tensors detach whenever autograd saves one, real ones do not."""
         alias: torch.Tensor = func(*args, **kwargs)
-        node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
-        if node is not None and node.name() == _ACCUMULATE:
-            self._name_gradient(node, [alias])
+        if self.naming.accumulates(node):
+            self.naming.gradient(node, results_of(alias))
         return alias
 
     def _now(self, node: Any) -> tuple[str, Place]:
         """Phase and place of the operation that is about to run."""
-        modules = self.modules
-        task = torch._C._current_graph_task_id()  # noqa: SLF001  # -1 outside autograd's engine
-        if task == -1:
-            if self._graph_task != -1:
-                self.scalars.backward_ended()
-            self._graph_task = -1
-            phase = self._outside_backward()
-            place = Place(modules.path, modules.kind, current_source())
-            self.graph.remember(place)
+        phase = self.storages.phase = self.phases.find(node)
+        if not self.phases.is_backward or (phase == "recompute" and self.phases.runs_modules_again):
+            place = Place(self.modules.path, self.modules.kind, current_source())
+        elif self.naming.accumulates(node):
+            place = Place(self.naming.name_of(node).rpartition(".")[0], "", "")
         else:
-            if self._graph_task == -1:
-                self._begin_backward()
-            self._graph_task = task
-            if torch.is_grad_enabled() and self._is_recompute(node):
-                phase = "recompute"
-                if modules.depth > self._depth_before_backward:
-                    place = Place(modules.path, modules.kind, current_source())
-                else:
-                    place = self._backward_place(node)
-                self.graph.remember(place)
-            else:
-                phase, place = "backward", self._backward_place(node)
-                if torch.is_grad_enabled():
-                    self.graph.remember(place)
-        if self._phases:
-            phase = self._phases[-1]
-        self.storages.phase = phase
+            place = self.graph.place(node)
+        # Without gradients as well: the forward of a user's own autograd function runs without, under its node.
+        if phase != "backward" or torch.is_grad_enabled():
+            self.graph.remember(place)
         return phase, place
 
-    def _outside_backward(self) -> str:
-        if self.modules.depth:
-            self._after_backward = False
-        elif self._after_backward and not torch.is_grad_enabled():
-            return "optimizer"
-        return "forward"
+    def _gradient_of(self, func: Any, phase: str, node: Any, operands: list[int]) -> GradientOf:
+        if func not in PRODUCTS:
+            return "none"
+        if phase != "backward" or torch.is_grad_enabled():
+            self.graph.forward_product(operands)
+        return self.graph.gradient_of(node, operands) if phase == "backward" else "none"
 
-    def _begin_backward(self) -> None:
-        """The engine has started. The gradient of the loss itself, made just before, belongs to the backward pass."""
-        self._after_backward = True
-        self._depth_before_backward = self.modules.depth
+    def _backward_begins(self) -> None:
+        """The gradient of the loss itself, made just before the engine starts, belongs to the backward pass."""
         last = self._calls[-1] if self._calls else None
         if last is not None and last.signature.op == "aten.ones_like.default" and last.phase == "forward":
             self._calls[-1] = Call(last.signature, last.module, "backward", "none", last.kind, last.source)
@@ -246,82 +227,54 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
                 entry.phase = "backward"
         self.storages.backward_starts()
 
-    def _is_recompute(self, node: Any) -> bool:
-        if self.modules.depth > self._depth_before_backward:
-            return True
-        if node is not None and node.name() == "CheckpointFunctionBackward":
-            return True
-        return is_recomputing()
-
-    def _backward_place(self, node: Any) -> Place:
-        if node is not None and node.name() == _ACCUMULATE:
-            name = self._names.get(id(node.variable), "")
-            return Place(name.rpartition(".")[0], "", "")
-        return self.graph.place(node) if node is not None else Place("", "", "")
-
-    def _allocate(
-        self, results: list[torch.Tensor], operands: list[int], func: Any, place: Place, call: int, *, is_factory: bool
-    ) -> None:
+    def _allocate(self, results: list[torch.Tensor], operands: list[int], func: Any, place: Place, call: int) -> None:
         for tensor in results:
             address = tensor.untyped_storage()._cdata  # noqa: SLF001  # the storage's address
             if address in self.storages:
                 continue
-            entry = self.storages.allocate(tensor, op=str(func), module=place.module, source=place.source, call=call)
-            if is_factory and entry.phase == "forward" and not self.modules.depth:
-                entry.part = "inputs"
+            entry = self.storages.allocate(tensor, op=_name(func), module=place.module, source=place.source, call=call)
+            if not operands and entry.phase == "forward" and not self.modules.depth:
+                entry.part = "inputs"  # data that is made outside every module
             self.graph.follow(operands, address)
 
     def _signature(self, func: Any, key: Any, results: list[torch.Tensor]) -> Signature:
         signature = self._signatures.get((func, key))
         if signature is None:
-            signature = self._signatures[func, key] = decode(str(func), key)
+            signature = self._signatures[func, key] = decode(_name(func), key)
             self._results[signature] = tuple(meta_of(tensor) for tensor in results)
         return signature
 
-    # ---------------------------------------------------------------------------------------- what storages are for
-
-    def _register_root(self, root: nn.Module) -> None:
-        for name, parameter in parameters_of(root).items():
-            self.storages.name(parameter, "parameters", name)
-            self._names[id(parameter)] = name
-            self._parameters[id(parameter)] = parameter.numel()
-            self.graph.add_parameter(parameter.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
-            if parameter.grad is not None:
-                self.storages.name(parameter.grad, "gradients", name)
-        for name, buffer in buffers_of(root).items():
-            self.storages.name(buffer, "buffers", name)
-
-    def _name_gradient(self, node: Any, results: list[torch.Tensor]) -> None:
-        name = self._names.get(id(node.variable), "")
-        for tensor in results:
-            self.storages.name(tensor, "gradients", name)
+    # ---------------------------------------------------------------------------------------------------- what is told
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in self._names:
-                    self.storages.name(parameter, "parameters")
-        self._phases.append("optimizer")
+        self.naming.optimized(optimizer)
+        self.phases.in_optimizer = True
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        self._phases.pop()
-        for parameter, state in optimizer.state.items():
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    name = self._names.get(id(parameter), "")
-                    self.storages.name(value, "optimizer state", f"{name}.{key}" if name else key)
+        self.phases.in_optimizer = False
+        self.naming.optimizer_state(optimizer)
 
     def _adopt_rng_state(self, state: torch.Tensor) -> None:
         _, place = self._now(torch._C._current_autograd_node())  # noqa: SLF001  # no public door to the running node
         self.storages.allocate(state, op="get_rng_state", module=place.module, source=place.source)
 
+    def _run_eagerly(self) -> None:
+        """Switch compilation off, once the compiler is there: loading it for this would cost more than a second."""
+        if not self._is_eager and "torch._dynamo" in sys.modules:
+            self._exits.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message="Using `torch.compile.*global hooks")  # which are ours
+            self._exits.enter_context(torch.compiler.set_stance("force_eager"))
+            self._is_eager = True
 
-def _tensors(result: Any) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, (tuple, list)):
-        return [tensor for item in result for tensor in _tensors(item)]
-    return []
+
+def _name(func: Any) -> str:
+    return str(func) if isinstance(func, OpOverload) else f"higher_order.{func.name()}.default"
+
+
+def _unwraps(types: Iterable[type]) -> bool:
+    """Whether one of these is a tensor that runs operations on others inside it."""
+    plain = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001  # torch's mark of those that do not
+    return any(cls not in _PLAIN and getattr(cls, "__torch_dispatch__", plain) is not plain for cls in types)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from torchledger.tracer.layouts import held
+
 #: Names of number formats, as `formats` and `Line.number_format` spell them.
 NUMBER_FORMATS: dict[torch.dtype, str] = {
     torch.float64: "fp64",
@@ -149,6 +151,9 @@ class Encoder:
 
     def _value(self, value: Any, tensors: list[torch.Tensor]) -> Value:
         if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided:
+                tensors.extend(held(value))
+                return f"{value.layout} {tuple(value.shape)} {value.dtype}"  # it can be counted, not replayed
             tensors.append(value)
             storage = value.untyped_storage()
             number = self._storages.setdefault(storage._cdata, len(self._storages))  # noqa: SLF001  # the storage's address
@@ -166,9 +171,9 @@ class Encoder:
         if isinstance(value, (int, float)):
             # 1, 1.0 and True are equal in Python but not to an operation.
             return (type(value), value)
-        if isinstance(value, torch.Generator):
-            return None
-        return value
+        if isinstance(value, dict):
+            return ("list", *[self._value(item, tensors) for item in value.values()])
+        return None if isinstance(value, torch.Generator) else value
 
 
 def with_wrapped_number(key: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -14,6 +14,8 @@ _POINTWISE = {
     "rsub": "sub",
     "mul": "mul",
     "div": "div",
+    "floor_divide": "div",
+    "remainder": "div",
     "neg": "neg",
     "abs": "abs",
     "square": "square",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -18,7 +17,8 @@ _FREE = frozenset(
     {
         "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh", "lift",
         "_local_scalar_dense", "resize_", "set_", "detach_", "is_same_size", "_reshape_alias", "view_as_real",
-        "view_as_complex", "sym_size", "sym_numel", "sym_stride",
+        "view_as_complex",
+        "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "sym_size", "sym_numel", "sym_stride",
     }
 )  # fmt: skip
 #: Operations that do not read their first argument: they write it in place, or ask for its shape only.
@@ -45,12 +45,15 @@ class Priced:
 
 def price(signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:
     """What the call costs. An operation without a price is one piece of kind `unknown` whose FLOPs are `None`."""
-    _, op, _ = signature.op.split(".")
-    overload = signature.overload()
-    if op in _FREE or getattr(overload, "is_view", False):
+    namespace, op, _ = signature.op.split(".")
+    if op in _FREE:
         return Priced((), "")
+    if namespace == "higher_order":
+        read, written = sum(meta.num_bytes for meta in signature.tensors()), sum(meta.num_bytes for meta in results)
+        unknown = Work(None, None, None, None, bytes_read=read, bytes_written=written)
+        return Priced((Piece(op, "unknown", unknown),), _format(signature, results))
     seen = Seen(op, signature.bound(), results)
-    read, written = _bytes(overload, signature, results)
+    read, written = _bytes(signature, results)
     price = prices.get(op)
     if price is None:
         unknown = Work(None, None, None, None, bytes_read=read, bytes_written=written)
@@ -62,9 +65,9 @@ def price(signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:
     return Priced(pieces, _format(signature, results))
 
 
-def _bytes(overload: Any, signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, int]:
+def _bytes(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, int]:
     """Bytes of every distinct operand and every distinct result or operand written in place."""
-    schema = overload._schema  # noqa: SLF001  # torch's only way to a schema
+    schema = signature.overload()._schema  # noqa: SLF001  # torch's only way to a schema
     arguments = signature.bound()
     unread = schema.arguments[0].name if signature.op.split(".")[1] in _UNREAD else ""
     read: dict[TensorMeta, int] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchledger import ops
 from torchledger.ops import Piece
 from torchledger.tracer.pricing.seen import Seen, price_of, size_of
@@ -110,6 +112,19 @@ def reduction(seen: Seen) -> tuple[Piece, ...]:
         rows, columns = _along(seen.tensor("self").shape, seen.arguments["dim"])
         return ops.reduction("sum", rows, columns)
     return ops.reduction(name, seen.num_results, elements // max(seen.num_results, 1))
+
+
+@price_of("topk")
+def largest(seen: Seen) -> tuple[Piece, ...]:
+    """The k largest of each row, as k passes over it."""
+    passes = ops.pointwise("compare", seen.tensor("self").num_elements * seen.arguments["k"])
+    return tuple(replace(piece, op="topk") for piece in passes)
+
+
+@price_of("sort", "argsort")
+def sorted_(seen: Seen) -> tuple[Piece, ...]:
+    """A sort is told in bytes: its comparisons depend on the data."""
+    return ops.copy(seen.tensor("self").num_elements, op="sort")
 
 
 @price_of("index_select", "gather", "index", "take_along_dim")
