@@ -57,3 +57,10 @@ def test_nonsense_is_wrong_usage(ask, words, message):
     answer = ask("format", *words)
     assert answer.code == 2
     assert message in answer.err
+
+
+def test_a_shape_may_be_written_in_one_word(ask):
+    """`49152x12288` is two sizes: 49,152 · 12,288 · 4 bytes = 2.25 GiB."""
+    answer = ask("format", "tensor", "49152x12288", "--dtype", "fp32", "--json").json["answer"]
+    assert answer["bytes"] == {"FP32": 49_152 * 12_288 * 4}
+    assert 49_152 * 12_288 * 4 == 2304 * 2**20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -13,6 +14,8 @@ from torchledger.formats import FormatError
 from torchledger.units import parse_count
 from torchledger.view.format import format_screen, formats_table, tensor_screen, value_screen
 
+_BETWEEN_SIZES = re.compile(r"[\s,]+|(?<=[\dkMB])[x×*](?=\d)")
+
 
 @click.command(
     cls=Documented,
@@ -22,7 +25,7 @@ from torchledger.view.format import format_screen, formats_table, tensor_screen,
         "torchledger format bf16                 one format, its bits drawn",
         "torchledger format 1e-8                 the number in every format: 0 in FP16, not in BF16",
         "torchledger format 65520 --dtype fp16",
-        "torchledger format tensor 49152 12288   bytes of a tensor in every format",
+        "torchledger format tensor 49152x12288   bytes of a tensor in every format",
     ),
 )
 @click.argument("what", nargs=-1)
@@ -31,7 +34,8 @@ from torchledger.view.format import format_screen, formats_table, tensor_screen,
 def command(what: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> None:
     """What a number format can represent, and what becomes of a number in it.
 
-    WHAT is a number, the name of a format, or `tensor` with its sizes; without it, all formats are listed.
+    WHAT is a number, the name of a format, or `tensor` with its sizes (`49152x12288`, or one by one); without it, all
+    formats are listed.
     """
     chosen = [formats.get(name) for name in names] or list(formats.known())
     match what:
@@ -39,7 +43,7 @@ def command(what: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> Non
             rows = [formats.describe(fmt) for fmt in chosen]
             _answer(as_json, {"formats": [fmt.name for fmt in chosen]}, rows, (formats_table(rows),))
         case ("tensor", *sizes):
-            shape = [parse_count(size) for size in sizes]
+            shape = [parse_count(size) for size in _BETWEEN_SIZES.split(" ".join(sizes).strip()) if size]
             held = {fmt.name: formats.tensor_bytes(shape, fmt) for fmt in chosen}
             _answer(as_json, {"shape": shape}, {"bytes": held}, tensor_screen(shape, held, chosen))
         case (one,):

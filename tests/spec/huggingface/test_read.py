@@ -128,7 +128,7 @@ def test_every_wrong_value_is_told_at_once():
     [
         ({}, "`model_type` is missing"),
         ({"model_type": 3}, "`model_type` is missing"),
-        ({"model_type": "lama"}, "unknown model_type 'lama'; did you mean 'llama'?; known: bloom, "),
+        ({"model_type": "lama"}, "unknown model_type 'lama'; did you mean 'llama'? known: bloom, "),
         ({"model_type": "t5", "is_encoder_decoder": True}, "is an encoder-decoder"),
         ({"model_type": "llava", "text_config": LLAMA}, "its text_config is a llama: give that object alone"),
         ({"model_type": "gemma3"}, "in `text_config`, which is missing"),

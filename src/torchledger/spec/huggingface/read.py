@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchledger.config import did_you_mean
+from torchledger.config import closest
 from torchledger.spec.check import require
 from torchledger.spec.huggingface import gpt, llama, mixture
 from torchledger.spec.huggingface.keys import Keys, known_model_types
@@ -115,12 +115,12 @@ def _decoder(values: Mapping[str, Any], where: str) -> tuple[str, Mapping[str, A
         return "gemma3_text", {**inner, **_tying(values)}, ("the vision part is left out",)
     if model_type in _READERS:
         return model_type, values, ()
-    hint = did_you_mean(model_type, known_model_types())
+    known = sorted(known_model_types())
+    near = closest(model_type, known)
+    hint = f"{f'did you mean {near!r}? ' if near else ''}known: {', '.join(known)}"
     if inner is not None and inner.get("model_type") in _READERS:
         hint = f"its text_config is a {inner['model_type']}: give that object alone"
-    raise SpecError(
-        f"{where}: unknown model_type {model_type!r}; {hint}; known: {', '.join(sorted(known_model_types()))}"
-    )
+    raise SpecError(f"{where}: unknown model_type {model_type!r}; {hint}")
 
 
 def _tying(values: Mapping[str, Any]) -> dict[str, Any]:
