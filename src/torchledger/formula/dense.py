@@ -72,6 +72,7 @@ def norm(tape: Tape, path: str, x: Value, spec: NormSpec) -> Value:
         kept = (
             tape.make(f"{path}: mean", statistics, x.number_format),
             tape.make(f"{path}: 1/deviation", statistics, x.number_format),
+            *_shifted_weight(tape, path, size, spec),
         )
     tape.run(path, forward, x.number_format, y, *kept)
     tape.save(f"{spec.kind}_norm", x, *kept)
@@ -88,9 +89,12 @@ def _rms_kept(tape: Tape, path: str, x: Value, spec: NormSpec) -> tuple[Value, .
     kept = [tape.make(f"{path}: 1/root mean square", (*x.shape[:-1], 1), "fp32")]
     if spec.affine:
         kept.append(tape.make(f"{path}: normalized", x.shape, "fp32"))
-        if spec.unit_offset:
-            kept.append(tape.make(f"{path}: 1 + weight", (x.shape[-1],), "fp32"))
-    return tuple(kept)
+    return (*kept, *_shifted_weight(tape, path, x.shape[-1], spec))
+
+
+def _shifted_weight(tape: Tape, path: str, size: Amount, spec: NormSpec) -> tuple[Value, ...]:
+    """Gemma's weight is stored as w and applied as 1 + w, which is a tensor of its own."""
+    return (tape.make(f"{path}: 1 + weight", (size,), "fp32"),) if spec.affine and spec.unit_offset else ()
 
 
 def _parameter(tape: Tape, path: str, name: str, shape: tuple[Amount, ...], number_format: str) -> Value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchledger import ops
 from torchledger.formula.attention import attention, latent_attention
 from torchledger.formula.core import Context
@@ -19,13 +21,12 @@ def walk(spec: ModelSpec, recipe: Recipe) -> Tape:
     tape = Tape(recipe.precision)
     B, T = _micro_batch(recipe), recipe.sequence_length
     tokens = tape.given("tokens", (B, T), "int64")
-    contexts = {window: _context(tape, spec, recipe, window) for window, _ in layer_kinds(spec)}
+    contexts = {window: _context(tape, spec, recipe, window) for window in _windows(spec)}
     h = _embedded(tape, spec, tokens)
-    for (window, is_moe), count in layer_kinds(spec).items():
+    for (window, is_moe, number_format), count in _stream_kinds(spec, h.number_format).items():
         with tape.inside("layers.*", count):
-            y = _layers(tape, spec, recipe, tape.receive("input", h), contexts[window], is_moe=is_moe)
-        assert y.number_format == h.number_format, "the residual stream keeps its format"
-        h = y
+            x = tape.receive("input", replace(h, number_format=number_format))
+            h = _layers(tape, spec, recipe, x, contexts[window], is_moe=is_moe)
     h = tape.receive("output of the last layer", h)
     if spec.norm.final:
         h = norm(tape, "final_norm", h, spec.norm)
@@ -47,6 +48,30 @@ def layer_kinds(spec: ModelSpec) -> dict[tuple[int, bool], Amount]:
     for group in spec.layer_groups:
         key = (group.window, group.is_moe)
         kinds[key] = kinds.get(key, 0) + group.count
+    return kinds
+
+
+def _windows(spec: ModelSpec) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(window for window, _ in layer_kinds(spec)))
+
+
+def _stream_kinds(spec: ModelSpec, number_format: str) -> dict[tuple[int, bool, str], Amount]:
+    """The same, with the format of the stream that such layers read.
+
+    Under autocast an embedding that is projected enters in BF16, and leaves that format in the first layer that adds
+    FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes.
+    """
+    kinds: dict[tuple[int, bool, str], Amount] = {}
+    norm_writes = spec.norm.placement != "pre" and spec.norm.affine
+    for group in spec.layer_groups:
+        count: Amount = group.count
+        if number_format != "fp32" and (norm_writes or group.is_moe):
+            first = (group.window, group.is_moe, number_format)
+            kinds[first] = kinds.get(first, 0) + 1
+            count, number_format = count - 1, "fp32"
+        if count != 0:
+            key = (group.window, group.is_moe, number_format)
+            kinds[key] = kinds.get(key, 0) + count
     return kinds
 
 

@@ -1,0 +1,218 @@
+"""Kept bytes, storage by storage: the formula's list, the trace, and what autograd really holds on this machine."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchledger.formula import count, memory
+from torchledger.formula.layout import contiguous, merged
+from torchledger.spec import (
+    AttentionSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    NormSpec,
+    OptimizerSpec,
+    PositionSpec,
+    Recipe,
+)
+from torchledger.tracer import trace_step
+from torchledger.trainer.precision import autocast
+from torchledger.trainer.step import build_step, example_batch
+
+BIASES = {"query_bias": True, "key_bias": True, "value_bias": True, "output_bias": True}
+LATENT = AttentionSpec(
+    4, kind="latent", query_rank=12, key_value_rank=16, rotary_head_size=4, plain_head_size=8, value_head_size=6
+)
+PLAIN = MlpSpec(80, "plain", "gelu_tanh", up_bias=True, down_bias=True)
+LAYER = NormSpec("layer", bias=True)
+
+
+def _spec(name, attention, mlp=MlpSpec(80), **other):  # noqa: B008 - frozen
+    return ModelSpec(name, 97, 64, 3, 32, attention, mlp, **other)
+
+
+GEMMA = {"norm": NormSpec(unit_offset=True, placement="sandwich"), "embedding_scale": True, "tied_embeddings": True}
+SPECS = (
+    _spec("llama", AttentionSpec(4, 2)),
+    _spec("mqa", AttentionSpec(4, 1)),
+    _spec(
+        "gpt2", AttentionSpec(4, **BIASES), PLAIN, norm=LAYER, position=PositionSpec("learned"), tied_embeddings=True
+    ),
+    _spec(
+        "opt",
+        AttentionSpec(4, **BIASES),
+        replace(PLAIN, activation="relu"),
+        norm=replace(LAYER, placement="residual"),
+        position=PositionSpec("learned", offset=2),
+        embedding_size=16,
+    ),
+    _spec("bloom", AttentionSpec(4), PLAIN, norm=LAYER, position=PositionSpec("alibi"), embedding_norm=True),
+    _spec(
+        "neox",
+        AttentionSpec(4),
+        replace(PLAIN, activation="gelu"),
+        norm=LAYER,
+        position=PositionSpec(rotary_fraction=0.25),
+        parallel=True,
+    ),
+    _spec(
+        "phi",
+        AttentionSpec(4),
+        replace(PLAIN, activation="relu_squared"),
+        norm=replace(LAYER, shared=True),
+        position=PositionSpec(rotary_fraction=0.5),
+        parallel=True,
+        head_bias=True,
+    ),
+    _spec(
+        "gemma 2",
+        AttentionSpec(4, 2, head_size=16, logit_soft_cap=50.0, window_pattern=(8, 0)),
+        MlpSpec(80, activation="gelu_tanh"),
+        final_logit_soft_cap=30.0,
+        **GEMMA,
+    ),
+    _spec(
+        "gemma 3",
+        AttentionSpec(4, 2, head_size=16, query_key_norm="head", window_pattern=(8, 8, 0)),
+        MlpSpec(80, activation="gelu_tanh"),
+        position=PositionSpec(local_theta=100.0),
+        **GEMMA,
+    ),
+    _spec("olmo 1", AttentionSpec(4, clip=8.0), norm=NormSpec("layer", affine=False)),
+    _spec("olmo 2", AttentionSpec(4, query_key_norm="full"), norm=NormSpec(placement="post")),
+    _spec("dropout", AttentionSpec(4, 2, dropout=0.1)),
+    _spec(
+        "deepseek",
+        LATENT,
+        moe=MoeSpec(5, 3, 24, 16, num_leading_dense_layers=1, router_bias=True, scoring="sigmoid"),
+    ),
+    _spec("qwen moe", AttentionSpec(4, 2), moe=MoeSpec(5, 2, 24, 32, shared_gate=True, every=2)),
+)
+BY_NAME = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+RECIPES = [
+    Recipe(batch_size=rows, sequence_length=16, precision=precision, attention=attention, recompute=recompute)
+    for rows, precision, attention, recompute in itertools.product(
+        (1, 2), ("fp32", "bf16"), ("math", "fused"), ("none", "full")
+    )
+]
+
+
+class _Alive(TorchDispatchMode):
+    """Every storage that an operation makes, by weak reference: what is left afterwards is what somebody holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self.made.append((StorageWeakRef(storage), storage.nbytes()))
+        return result
+
+    def num_bytes(self):
+        return sum({ref.cdata: size for ref, size in self.made if not ref.expired()}.values())
+
+
+def _really_kept(spec, recipe):
+    """Bytes alive after a real forward pass, parameters, buffers and the batch apart."""
+    step = build_step(spec, recipe)
+    ((tokens, targets),) = example_batch(recipe)
+    own = [tokens, targets, *step.model.parameters(), *step.model.buffers()]
+    with _Alive() as alive, autocast(torch.device("cpu"), recipe.precision):
+        loss = step.model(tokens, targets)
+    mine = {tensor.untyped_storage()._cdata for tensor in own}
+    alive.made = [(ref, size) for ref, size in alive.made if ref.cdata not in mine]
+    num_bytes = alive.num_bytes()
+    assert loss.isfinite()
+    return num_bytes
+
+
+def _traced(spec, recipe):
+    def step():
+        run, batch = build_step(spec, recipe, initialized=False), example_batch(recipe)
+        return lambda: run(batch, 0)
+
+    return trace_step(step)
+
+
+@BY_NAME
+def test_the_formula_keeps_what_autograd_holds_but_for_the_numbers_it_wraps(spec):
+    """A mode sees every storage but those of wrapped Python numbers, which the formula lists as FP64."""
+    torch.manual_seed(0)
+    for recipe in RECIPES:
+        kept = memory(spec, recipe).activations
+        numbers = sum(each.total_bytes for each in kept if each.number_format == "fp64")
+        assert sum(each.total_bytes for each in kept) - numbers == _really_kept(spec, recipe), recipe
+
+
+@BY_NAME
+@pytest.mark.parametrize(("precision", "attention"), [("fp32", "math"), ("bf16", "fused")])
+def test_the_formula_keeps_what_the_trace_keeps_to_the_byte(spec, precision, attention):
+    recipe = Recipe(batch_size=2, sequence_length=16, precision=precision, attention=attention)
+    trace = _traced(spec, recipe)
+    assert count(spec, recipe).total.bytes_kept == trace.kept_bytes
+    assert memory(spec, recipe).activation_bytes == trace.kept_bytes
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("spec", SPECS[:2] + SPECS[6:7] + SPECS[12:13], ids=lambda spec: spec.name)
+def test_under_recompute_too(spec, precision):
+    recipe = Recipe(batch_size=2, sequence_length=16, precision=precision, attention="math", recompute="full")
+    assert count(spec, recipe).total.bytes_kept == _traced(spec, recipe).kept_bytes
+
+
+LARGE_VOCABULARY = ModelSpec("small", 8192, 256, 3, 64, AttentionSpec(4, 2), MlpSpec(172), tied_embeddings=True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "moment"),
+    [
+        (Recipe(batch_size=8, sequence_length=64, precision="bf16"), "backward of the loss"),
+        (Recipe(batch_size=8, sequence_length=64, recompute="full"), "backward of the loss"),
+        (Recipe(batch_size=8, sequence_length=64, attention="math", accumulation_steps=4), "backward of the loss"),
+        (Recipe(batch_size=1, sequence_length=8), "sum of the tied gradients"),
+        (Recipe(batch_size=2, sequence_length=8, accumulation_steps=2), "sum of the tied gradients"),
+        (
+            Recipe(batch_size=1, sequence_length=8, optimizer=OptimizerSpec(implementation="foreach")),
+            "sum of the tied gradients",
+        ),
+    ],
+)
+def test_the_peak_is_the_traces_to_the_byte_where_logits_or_the_embedding_make_it(recipe, moment):
+    prediction = memory(LARGE_VOCABULARY, recipe)
+    assert prediction.peak.name == moment
+    assert prediction.peak_bytes == _traced(LARGE_VOCABULARY, recipe).peak().peak_bytes
+
+
+@BY_NAME
+def test_elsewhere_the_peak_is_a_lower_bound_that_misses_a_layers_own_temporaries(spec):
+    recipe = Recipe(batch_size=2, sequence_length=16, recompute="full")
+    traced = _traced(spec, recipe).peak().peak_bytes
+    assert 0.85 * traced <= memory(spec, recipe).peak_bytes <= traced
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_a_reshape_copies_where_torch_says_it_does(order):
+    """Sizes of 1 among them; a repeated dimension as `repeat` makes it, with stride 0."""
+    for shape in itertools.product((1, 2), (1, 3), (2,), (1, 4)):
+        tensor = torch.empty(shape).permute(order)
+        repeated = tensor.unsqueeze(2).expand(*tensor.shape[:2], 3, *tensor.shape[2:])
+        for case, groups in itertools.product((tensor, repeated), ((1, 2), (2, 1), (3,), (2, 2), (1, 1, 2), (3, 1, 1))):
+            if sum(groups) != case.dim():
+                continue
+            sizes, strides = merged(tuple(case.shape), case.stride(), groups)
+            is_copy = case.reshape(sizes).data_ptr() != case.data_ptr()
+            assert (strides is None) == is_copy, (case.shape, case.stride(), groups)
+
+
+def test_a_new_tensor_lies_as_torch_lays_it():
+    for shape in ((2, 3, 4), (1, 5), (7,), (2, 1, 3)):
+        assert contiguous(shape) == torch.empty(shape).stride()
