@@ -55,10 +55,11 @@ def test_the_closed_form_and_what_it_leaves_out_are_all_that_is_kept(case):
 
 def test_what_the_closed_form_leaves_out_has_names():
     assert dict(linear_network(4, 8, 3).left_out) == {"loss": 4}
-    assert dict(linear_network(4, 8, 3, outputs=1).left_out) == {"loss": 4, "output kept by the loss": 4 * 4 * 1}
+    assert dict(linear_network(4, 8, 3, outputs=1).left_out) == {"loss": 4, "output": 4 * 4 * 1}
     assert dict(linear_network(4, 8, 3, outputs=1, precision="bf16").left_out) == {
         "loss": 4,
-        "output kept by the loss": 4 * 4 * 1,
+        "output": 2 * 4 * 1,
+        "output in FP32, for the loss": 4 * 4 * 1,
         "batch in BF16": 2 * 4 * 8,
         "weights in BF16": 2 * (2 * 8 * 8 + 8 * 1),
     }

@@ -79,14 +79,13 @@ def linear_network(
     element = ELEMENT_BYTES["bf16" if precision == "bf16" else "fp32"]
     left_out: dict[str, Amount] = {"loss": 4}
     if K is not None:
-        left_out["output kept by the loss"] = 4 * B * K
+        left_out["output"] = element * B * K
     if precision == "bf16":
         left_out["batch in BF16"] = element * B * D
         # the first map has no use for its weight, unless the batch takes a gradient
         weights = (L - 1 + input_gradient) * D * D + (0 if K is None else D * K)
         left_out["weights in BF16"] = element * weights
-        if K is None:
-            left_out["output in FP32 instead of BF16"] = (4 - element) * B * D
+        left_out["output in FP32, for the loss"] = 4 * B * (D if K is None else K)
     return LinearNetwork(
         ledger=Ledger.of(tape.lines()),
         num_parameters=L * D * D + (0 if K is None else D * K),
@@ -98,7 +97,8 @@ def linear_network(
 
 
 def _mean_square(tape: Tape, y: Value) -> None:
-    """The loss: y², kept in FP32, and its mean."""
+    """The loss: y², kept in FP32, and its mean. Whoever computes it holds y itself."""
+    tape.save("the training step", y)
     y = tape.cast("", "output in FP32", y, "fp32")
     loss = tape.make("loss", (), "fp32")
     tape.save("square", y)

@@ -97,8 +97,11 @@ def nanogpt(spec: ModelSpec, T: Amount) -> Amount:
 
 
 def torchtitan(spec: ModelSpec, T: Amount) -> Amount:
-    """PaLM's, with an untied input embedding out of N (`get_nparams_and_flops` in github.com/pytorch/torchtitan)."""
-    return palm(spec, T) - (0 if spec.tied_embeddings else 6 * spec.vocab_size * spec.hidden_size)
+    """PaLM's, with tables that are only looked up out of N: positions, and the embedding unless it is the head too.
+
+    Source: `get_nparams_and_flops` in github.com/pytorch/torchtitan, which leaves out every `nn.Embedding`.
+    """
+    return nanogpt(spec, T) - (0 if spec.tied_embeddings else 6 * spec.vocab_size * spec.hidden_size)
 
 
 def megatron(spec: ModelSpec, T: Amount) -> Amount:
@@ -106,23 +109,32 @@ def megatron(spec: ModelSpec, T: Amount) -> Amount:
 
     Source: `num_floating_point_operations` in github.com/NVIDIA/Megatron-LM megatron/training/training.py, dense.
     """
-    H, K, Q, D = spec.attention.num_heads, spec.num_key_value_heads, spec.head_size, spec.hidden_size
-    maps = 3 if spec.mlp.kind == "gated" else 2
-    layer = 2 * D * H * Q + 2 * D * K * Q + maps * D * spec.mlp.intermediate_size
-    weights = spec.num_layers * layer + spec.vocab_size * D
+    weights = spec.num_layers * _layer_weights(spec) + spec.vocab_size * spec.hidden_size
     return 6 * weights + 6 * spec.num_layers * T * _attention_width(spec)
 
 
 def chinchilla(spec: ModelSpec, T: Amount) -> Amount:
-    """Appendix F as printed: embedding counted as a matmul, softmax as 3·H·T, an MLP of two matrices.
+    """Appendix F as printed: embedding counted as a matmul, softmax as 3·H·T, weights of the model's own widths.
 
     Source: Hoffmann et al., arXiv:2203.15556, appendix F.
     """
-    D, V, F = spec.hidden_size, spec.vocab_size, spec.mlp.intermediate_size
-    H, width = spec.attention.num_heads, _attention_width(spec)
-    attention = 2 * 3 * D * width + 2 * T * width + 3 * H * T + 2 * T * width + 2 * width * D
-    forward = 2 * V * D + spec.num_layers * (attention + 2 * (D * F + D * F)) + 2 * D * V
-    return 3 * forward
+    return chinchilla_table(spec, T) + 3 * (2 + 2) * spec.vocab_size * spec.hidden_size
+
+
+def chinchilla_table(spec: ModelSpec, T: Amount) -> Amount:
+    """The same without embedding and logits, which is what table A4 of the paper shows."""
+    width = _attention_width(spec)
+    mixing = 2 * T * width + 3 * spec.attention.num_heads * T + 2 * T * width
+    return 3 * spec.num_layers * (2 * _layer_weights(spec) + mixing)
+
+
+def casson(spec: ModelSpec, T: Amount) -> Amount:
+    """3·(4·d + 2·L·(12·d² + T·d) + 2·d·V): Kaplan's table 1 with heads of d/H and a 4·d MLP of two matrices.
+
+    Source: Casson, adamcasson.com/posts/transformer-flops, `openai_flops_per_token` times 3.
+    """
+    d = spec.hidden_size
+    return 3 * (4 * d + 2 * spec.num_layers * (12 * d * d + T * d) + 2 * d * spec.vocab_size)
 
 
 def narayanan(spec: ModelSpec, T: Amount) -> Amount:
@@ -151,7 +163,7 @@ FORMULAS: Mapping[str, _Formula] = {
     "PaLM appendix B": ("6·N + 12·L·H·Q·T", "https://arxiv.org/abs/2204.02311", palm),
     "nanoGPT": ("6·(N - P·D) + 12·L·H·Q·T", "https://github.com/karpathy/nanoGPT", nanogpt),
     "torchtitan": (
-        "6·(N - untied input embedding) + 12·L·H·Q·T",
+        "6·(N - P·D - V·D if untied) + 12·L·H·Q·T",
         "https://github.com/pytorch/torchtitan",
         torchtitan,
     ),
@@ -160,6 +172,12 @@ FORMULAS: Mapping[str, _Formula] = {
         "3·(2·V·D + L·(attention + 4·D·F) + 2·D·V)",
         "https://arxiv.org/abs/2203.15556",
         chinchilla,
+    ),
+    "Chinchilla table A4": ("3·L·(attention + MLP)", "https://arxiv.org/abs/2203.15556", chinchilla_table),
+    "Casson": (
+        "3·(4·D + 2·L·(12·D² + T·D) + 2·D·V)",
+        "https://www.adamcasson.com/posts/transformer-flops",
+        casson,
     ),
     "Narayanan": ("72·L·D²·(1 + T/(6·D) + V/(12·L·D))", "https://arxiv.org/abs/2205.05198", narayanan),
     "Narayanan with recompute": (
@@ -175,6 +193,13 @@ def _attention_width(spec: ModelSpec) -> Amount:
     if spec.attention.kind == "latent":
         return spec.attention.num_heads * (spec.head_size + spec.value_head_size) / 2
     return spec.attention.num_heads * spec.head_size
+
+
+def _layer_weights(spec: ModelSpec) -> Amount:
+    """Weights of the matmuls of a dense layer with standard attention."""
+    H, K, Q, D = spec.attention.num_heads, spec.num_key_value_heads, spec.head_size, spec.hidden_size
+    maps = 3 if spec.mlp.kind == "gated" else 2
+    return 2 * D * H * Q + 2 * D * K * Q + maps * D * spec.mlp.intermediate_size
 
 
 def _untied_head(spec: ModelSpec) -> Amount:
