@@ -32,6 +32,18 @@ def test_a_convention_that_counts_the_lookup_reads_a_one_hot_product_off_its_sha
         assert Convention(embedding=True).flops(line) == ops.matmul(1, tokens, hidden, vocabulary)[0].work.flops_full
 
 
+@given(st.integers(1, 1000), st.integers(1, 300), st.integers(1, 8))
+def test_choosing_the_largest_takes_a_pass_of_compares_for_each(rows, columns, chosen):
+    work = ops.topk(rows, columns, chosen)[0].work
+    assert work.flops_full == sum(rows * columns for _ in range(chosen))
+    assert work.bytes_written == rows * chosen * (4 + 8)
+
+
+def test_sorting_integers_is_no_floating_point():
+    work = ops.sort_indices(10)[0].work
+    assert (work.flops_full, work.bytes_moved) == (0, 3 * 8 * 10)
+
+
 @given(st.integers(1, 1000), st.integers(1, 1000))
 def test_gathering_moves_rows_and_scattering_adds_them(rows, size):
     assert ops.gather(rows, size)[0].work.bytes_written == 4 * rows * size

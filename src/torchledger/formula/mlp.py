@@ -12,8 +12,7 @@ from torchledger.ledger import Amount
 from torchledger.spec import MlpSpec, MoeSpec
 
 UNIFORM_ROUTING = (
-    "mixture of experts: every expert receives the same number of token copies (uniform top-k routing), none dropped; "
-    "sorting the copies by expert is counted in bytes, not in comparisons"
+    "mixture of experts: every expert receives the same number of token copies (uniform top-k routing), none dropped"
 )
 
 
@@ -68,8 +67,7 @@ def _routed(tape: Tape, tokens: Value, moe: MoeSpec) -> Value:
         scoring = softmax if moe.scoring == "softmax" else sigmoid
         scoring(tape, "", logits, "scores")
         chosen = tape.make("chosen experts", (N, k), "int64", requires_grad=False)
-        compares = ops.pointwise("compare", N * E * k)  # k passes over a row of E
-        tape.run("", (replace(compares[0], op="topk"),), "fp32", chosen)
+        tape.run("", ops.topk(N, E, k), "fp32", chosen)
         weights = tape.make("chosen weights", (N, k), "fp32")
         tape.save("gather", chosen)
         tape.run("", ops.gather(N * k, 1), "fp32", weights)
@@ -89,8 +87,9 @@ def _selected(tape: Tape, name: str, x: Value, rows: Amount) -> Value:
     """Rows picked by an index of its own, which is kept."""
     index = tape.make(f"{name}: index", (rows,), "int64", requires_grad=False)
     y = tape.make(name, (rows, x.shape[-1]), x.number_format)
+    tape.run("", ops.sort_indices(rows), "int64", index)
     tape.save("index_select", index)
-    tape.run("", ops.gather(rows, x.shape[-1], element_bytes=x.element_bytes), x.number_format, y, index)
+    tape.run("", ops.gather(rows, x.shape[-1], element_bytes=x.element_bytes), x.number_format, y)
     tape.then("", ops.scatter_add(rows, x.shape[-1], element_bytes=x.element_bytes), x.number_format)
     return y
 

@@ -21,7 +21,7 @@ from torchledger.ops.attention import (
     attention_product,
     causal_pairs,
 )
-from torchledger.ops.lookup import embedding, embedding_backward, gather, scatter_add
+from torchledger.ops.lookup import embedding, embedding_backward, gather, scatter_add, sort_indices, topk
 from torchledger.ops.loss import log_softmax, log_softmax_backward, nll_loss, nll_loss_backward
 from torchledger.ops.matmul import (
     bias_add,
@@ -95,4 +95,6 @@ __all__ = [
     "sgd",
     "softmax",
     "softmax_backward",
+    "sort_indices",
+    "topk",
 ]

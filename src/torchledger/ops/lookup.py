@@ -1,4 +1,4 @@
-"""The embedding lookup and its gradient."""
+"""Lookups and selections: rows by index, the largest of a row, indices in order."""
 
 from __future__ import annotations
 
@@ -63,6 +63,32 @@ def scatter_add(rows: Amount, size: Amount, *, element_bytes: Amount = 4, index_
     moved = element_bytes * rows * size
     work = Work.of_flops(rows * size, bytes_read=2 * moved + index_bytes * rows, bytes_written=moved)
     return (Piece("scatter_add", "gather", work, (("rows", rows), ("size", size))),)
+
+
+@rule
+def topk(rows: Amount, columns: Amount, chosen: Amount, *, element_bytes: Amount = 4) -> tuple[Piece, ...]:
+    """The `chosen` largest of each row of `columns`, and where they are: a pass of compares for each.
+
+    >>> topk(2, 8, 3)[0].work.flops_full  # 2·8·3
+    48
+    """
+    work = Work.of_flops(
+        rows * columns * chosen,
+        bytes_read=element_bytes * rows * columns,
+        bytes_written=(element_bytes + 8) * rows * chosen,
+    )
+    return (Piece("topk", "gather", work, (("rows", rows), ("columns", columns), ("chosen", chosen))),)
+
+
+@rule
+def sort_indices(elements: Amount, *, element_bytes: Amount = 8) -> tuple[Piece, ...]:
+    """Integers in order, and where they were: comparing integers is no floating point operation.
+
+    >>> sort_indices(10)[0].work
+    Work(bytes_read=80, bytes_written=160)
+    """
+    work = Work(bytes_read=element_bytes * elements, bytes_written=(element_bytes + 8) * elements)
+    return (Piece("sort", "gather", work, (("elements", elements),)),)
 
 
 def _shape(tokens: Amount, vocabulary: Amount, hidden: Amount) -> tuple[tuple[str, Amount], ...]:
