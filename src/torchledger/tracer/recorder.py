@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,6 +20,7 @@ from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
 from torchledger.tracer.graph import PRODUCTS, Graph, Place
 from torchledger.tracer.layouts import results_of
+from torchledger.tracer.memo import Memo, Result
 from torchledger.tracer.modules import ModuleStack
 from torchledger.tracer.naming import Naming
 from torchledger.tracer.phases import Phases
@@ -33,6 +34,8 @@ _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _DETACH = torch.ops.aten.detach.default
+#: Operations whose results geometry does not tell.
+_SHAPED = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor})
 
 
@@ -50,6 +53,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
 
     Phases are found by themselves (`Phases` says how); `phase` names one explicitly. Compiled modules run eagerly.
 
+    Args:
+        fake_mode: the fake tensor mode that is on beneath; results on it are made from memory where that is the same.
+
     Attributes:
         assumptions: what was assumed on the way; whoever records may add to it.
     """
@@ -61,8 +67,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         # Nothing is compiled under this mode; the compiler's wrapper would only cost time at every operation.
         return False
 
-    def __init__(self) -> None:
+    def __init__(self, *, fake_mode: FakeTensorMode | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._memo = None if fake_mode is None else Memo(fake_mode)
+        self._known: dict[Any, Result] = {}
         self.assumptions: list[str] = []
         self.storages = Storages()
         self.graph = Graph()
@@ -160,7 +168,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return NotImplemented  # a wrapper runs first; the operations on what it wraps come here
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         if func is _DETACH:
-            return self._detach(func, args, kwargs, node)
+            return self._detach(args[0], node)
         tensors: list[torch.Tensor] = []
         key = self._encoder.key(args, kwargs, tensors)
         addresses = [tensor.untyped_storage()._cdata for tensor in tensors]  # noqa: SLF001  # the storage's address
@@ -170,7 +178,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
                 if address not in self.storages:
                     self.storages.allocate(tensor, op="")
         if getattr(func, "is_view", False):  # no work, no memory; its place is remembered for what its gradient does
-            return func(*args, **kwargs)
+            return self._run(func, args, kwargs, key, tensors)
         gradient_of = self._gradient_of(func, phase, node, addresses)
         if phase == "backward":
             self.scalars.entered(node)
@@ -178,7 +186,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
                 key = with_wrapped_number(key)
         index = len(self._calls)
         self._positions.append(self.storages.num_events)
-        result = func(*args, **kwargs)
+        result = self._run(func, args, kwargs, key, tensors)
         results = results_of(result)
         self._allocate(results, addresses, func, place, index)
         if func in SAVING and phase != "backward":
@@ -189,9 +197,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self._calls.append(Call(signature, place.module, phase, gradient_of, place.kind, place.source))
         return result
 
-    def _detach(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> torch.Tensor:
+    def _run(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
+    ) -> Any:
+        """Run an operation, or make its result as it was the last time where that is all it does."""
+        memo = self._memo
+        if memo is None or not tensors or func.namespace != "aten" or not memo.knows(tensors):
+            return func(*args, **kwargs)
+        known = self._known.get((func, key))
+        if known is not None:
+            return memo.make(known, tensors)
+        result = func(*args, **kwargs)
+        learnt = memo.learn(result, tensors) if _SHAPED.isdisjoint(func.tags) else None
+        if learnt is not None:
+            self._known[func, key] = learnt
+        return result
+
+    def _detach(self, tensor: torch.Tensor, node: Any) -> torch.Tensor:
         """An alias: no work, no storage. Fake tensors detach whenever autograd saves one, real ones do not."""
-        alias: torch.Tensor = func(*args, **kwargs)
+        memo = self._memo
+        alias: torch.Tensor
+        alias = memo.alias(tensor) if memo is not None and memo.knows([tensor]) else _DETACH(tensor)
         if self.naming.accumulates(node):
             self.naming.gradient(node, results_of(alias))
         return alias

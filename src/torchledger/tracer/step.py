@@ -187,7 +187,8 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
 def _tracing() -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
     with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
-        yield FakeTensorMode(allow_non_fake_inputs=True), Recorder()
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        yield mode, Recorder(fake_mode=mode)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,129 @@
+"""What an operation returned for fake tensors of the same shapes before, made anew without running it again.
+
+A step runs the same few operations on the same few shapes thousands of times. torch's fake mode has a cache of its own,
+whose key costs several times what the recorder's key does; the recorder has to make that one anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One result.
+
+    Attributes:
+        operand: number of the tensor operand whose storage it shares, -1 for a storage of its own.
+        shape, stride, dtype, offset: its geometry.
+        is_operand: whether it is that operand itself, written in place.
+    """
+
+    operand: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+    is_operand: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All results of an operation: `container` is tuple or list, `None` for a single tensor."""
+
+    made: tuple[Made | None, ...]
+    container: type | None
+
+
+class Memo:
+    """Makes results of operations on one fake mode's CPU tensors from their geometry."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.default_dtype = torch.get_default_dtype()
+        with mode:
+            template = torch.empty(0)
+        # Everything that torch's constructor sets, in whatever version of torch this is.
+        self._state = dict(template.__dict__)
+
+    def knows(self, operands: list[torch.Tensor]) -> bool:
+        """Whether geometry is all there is to these operands: no constant that torch computes with."""
+        for operand in operands:
+            if type(operand) is not FakeTensor or operand.constant is not None:
+                return False
+        return torch.get_default_dtype() is self.default_dtype
+
+    def learn(self, result: Any, operands: list[torch.Tensor]) -> Result | None:
+        """What `make` needs to make such a result again; `None` where geometry does not tell it all."""
+        if isinstance(result, torch.Tensor):
+            made = _made(result, operands)
+            return None if made is None else Result((made,), None)
+        if type(result) not in {tuple, list}:
+            return None
+        all_made: list[Made | None] = []
+        for item in result:
+            made = None if item is None else _made(item, operands)
+            if item is not None and made is None:
+                return None
+            all_made.append(made)
+        own = [item.untyped_storage()._cdata for item, made in zip(result, all_made, strict=True) if _is_own(made)]  # noqa: SLF001  # the storage's address
+        if len(set(own)) < len(own):
+            return None
+        return Result(tuple(all_made), type(result))
+
+    def make(self, result: Result, operands: list[torch.Tensor]) -> Any:
+        """The result anew: new storages where they were new, the operands' where they were theirs."""
+        if result.container is None:
+            made = result.made[0]
+            assert made is not None
+            return self._one(made, operands)
+        return result.container([None if made is None else self._one(made, operands) for made in result.made])
+
+    def alias(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What `detach` returns."""
+        offset = int(tensor.storage_offset())
+        return self._one(Made(0, tensor.shape, tensor.stride(), tensor.dtype, offset), [tensor])
+
+    def _one(self, made: Made, operands: list[torch.Tensor]) -> torch.Tensor:
+        if made.is_operand:
+            return operands[made.operand]
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001  # as torch's fake mode does it
+            if made.operand < 0:
+                plain = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+            else:
+                plain = torch.empty(0, dtype=made.dtype, device="meta")
+                plain.set_(operands[made.operand].untyped_storage(), made.offset, made.shape, made.stride)
+            fake: torch.Tensor = torch.Tensor._make_subclass(  # noqa: SLF001  # as above
+                FakeTensor, plain, require_grad=False, dispatch_device=True, device_for_backend_keys=_CPU
+            )
+        torch._C._set_throw_on_mutable_data_ptr(fake)  # noqa: SLF001  # as above
+        fake.__dict__.update(self._state)
+        return fake
+
+
+def _is_own(made: Made | None) -> bool:
+    return made is not None and made.operand < 0
+
+
+def _made(item: Any, operands: list[torch.Tensor]) -> Made | None:
+    if type(item) is not FakeTensor or item.constant is not None or item.layout is not torch.strided:
+        return None
+    if item.fake_device != _CPU or item.is_conj() or item.is_neg():
+        return None
+    shape, stride, offset = tuple(item.shape), item.stride(), int(item.storage_offset())
+    storage = item.untyped_storage()
+    for number, operand in enumerate(operands):
+        if operand is item:
+            return Made(number, shape, stride, item.dtype, offset, is_operand=True)
+    for number, operand in enumerate(operands):
+        if operand.untyped_storage()._cdata == storage._cdata:  # noqa: SLF001  # the storage's address
+            return Made(number, shape, stride, item.dtype, offset)
+    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
+    if offset or storage.nbytes() != extent * item.dtype.itemsize:
+        return None
+    return Made(-1, shape, stride, item.dtype, offset)
