@@ -17,8 +17,10 @@ def test_a_profile_has_every_figure():
     assert all(rate > 0 for _, rate in points)
     assert profile.peak("fp32") == max(rate for _, rate in points)
     assert profile.peak("fp8_e4m3") is None
-    assert profile.bytes_per_s > 0
-    assert profile.cached_bytes_per_s > 0
+    sizes = [size for size, _ in profile.bandwidth]
+    assert sizes == sorted(sizes)
+    assert all(rate > 0 for _, rate in profile.bandwidth)
+    assert profile.in_place_bytes_per_s > 0
     assert profile.operation_s > 0
     assert profile.num_threads == torch.get_num_threads()
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)

@@ -84,14 +84,25 @@ def test_utilisation_of_an_incomplete_ledger_is_unknown():
 
 
 def test_a_profile_becomes_rates():
-    """Measured points are the curve; two bandwidths are its ends."""
-    profile = MachineProfile("cpu", 2, "2.13", "2026", {"fp32": ((2, 1e9), (4, 2e9))}, 1e10, 4e10, 1e-6, 1e-9)
+    """Measured points are the curves."""
+    profile = MachineProfile(
+        "cpu", 2, "2.13", "2026", {"fp32": ((2, 1e9), (4, 2e9))}, ((8, 4e10), (64, 1e10)), 3e10, 1e-6, 1e-9
+    )
     rates = Rates.measured(profile)
     assert at(rates.flops_per_s["fp32"], 4) == 2e9
     assert at(rates.bytes_per_s, 1) == 4e10
     assert at(rates.bytes_per_s, 2**40) == 1e10
+    assert rates.in_place_bytes_per_s == 3e10
     assert rates.operation_s == 1e-6
     assert "2 threads" in rates.source
+
+
+def test_an_optimizer_works_in_place():
+    """An optimizer's bytes go at the in-place rate, those of other lines at the curve's."""
+    rates = Rates({}, ((1.0, 1e9),), in_place_bytes_per_s=4e9)
+    work = Work(bytes_read=3, bytes_written=1)
+    ledger = Ledger((Line("", "adamw", work, "optimizer", "optimizer"), Line("a", "add", work, "pointwise")))
+    assert [each.seconds for each in step_time(ledger, rates).lines] == [4 / 4e9, 4 / 1e9]
 
 
 def test_a_data_sheet_becomes_rates():

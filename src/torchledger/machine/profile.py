@@ -24,9 +24,10 @@ class MachineProfile:
         torch_version: version that the figures hold for.
         measured_at: UTC time, ISO 8601.
         matmul: for every number format, points (FLOPs of one matmul, FLOP/s) in rising size.
-        bytes_per_s: bytes read plus written per second by an elementwise operation on tensors far beyond the caches.
-        cached_bytes_per_s: the same on tensors that stay in the last-level cache.
-        operation_s: seconds that dispatching the smallest operation takes.
+        bandwidth: points (bytes one elementwise operation reads and writes, bytes per second) in rising size, on
+            operands that are not in the caches and a result that is newly allocated, as in a training step.
+        in_place_bytes_per_s: the same in place on memory far beyond the caches, as an optimizer works.
+        operation_s: seconds that the smallest operation takes in a training step, autograd's share included.
         transcendental_s: seconds a transcendental operation (an exponential) takes beyond moving its bytes.
     """
 
@@ -35,8 +36,8 @@ class MachineProfile:
     torch_version: str
     measured_at: str
     matmul: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
-    bytes_per_s: float = 0.0
-    cached_bytes_per_s: float = 0.0
+    bandwidth: tuple[tuple[int, float], ...] = ()
+    in_place_bytes_per_s: float = 0.0
     operation_s: float = 0.0
     transcendental_s: float = 0.0
 
@@ -64,9 +65,11 @@ class MachineProfile:
         if schema != SCHEMA:
             raise ProfileError(f"this version reads schema {SCHEMA}, the file says {schema!r}")
         try:
-            points = {
-                name: tuple((int(size), float(rate)) for size, rate in rows) for name, rows in data["matmul"].items()
-            }
-            return cls(**{**data, "matmul": points})
+            matmul = {name: _points(rows) for name, rows in data["matmul"].items()}
+            return cls(**{**data, "matmul": matmul, "bandwidth": _points(data["bandwidth"])})
         except (KeyError, TypeError, ValueError) as error:
             raise ProfileError(f"a field of the machine profile is missing or wrong: {error}") from error
+
+
+def _points(rows: list[list[float]]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(size), float(rate)) for size, rate in rows)

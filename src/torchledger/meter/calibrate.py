@@ -7,8 +7,10 @@ what the neighbours do.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
@@ -18,7 +20,16 @@ from torchledger.meter.device import facts
 _FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 #: Square matmuls from the size where dispatch dominates to the size where nothing but the units does.
 _SIZES = {"cpu": (32, 64, 128, 256, 512, 1024, 2048), "cuda": (128, 256, 512, 1024, 2048, 4096, 8192)}
-_MEBIBYTE = 2**20
+_KIBIBYTE, _MEBIBYTE = 2**10, 2**20
+#: Sizes of one operand. glibc gives blocks from 32 MiB on back to the system at once, so that each new one costs its
+#: page faults again (mallopt(3), M_MMAP_THRESHOLD): the points at 31 and 33 MiB stand on both sides of that step.
+_OPERAND_BYTES = (
+    *(64 * _KIBIBYTE, 256 * _KIBIBYTE, _MEBIBYTE, 4 * _MEBIBYTE, 16 * _MEBIBYTE),
+    *(31 * _MEBIBYTE, 33 * _MEBIBYTE, 128 * _MEBIBYTE),
+)
+#: Operands are taken in turn out of so many bytes, more than caches hold: a step does not find its operands there.
+_POOL_BYTES = 96 * _MEBIBYTE
+_MOST_OPERANDS = 1000
 
 
 def calibrate(
@@ -41,24 +52,27 @@ def calibrate(
     """
     sizes = _SIZES["cuda" if device.type == "cuda" else "cpu"]
     jobs = [(name, size) for name in formats for size in sizes]
-    share_s = budget_s / (len(jobs) + 4)
+    num_figures = len(jobs) + len(_OPERAND_BYTES) + 3
+    share_s = budget_s / num_figures
     tell = on_progress or (lambda _done, _total, _what: None)
     matmul: dict[str, list[tuple[int, float]]] = {}
     for done, (name, size) in enumerate(jobs):
-        tell(done, len(jobs) + 4, f"{name} matmul {size}³")
+        tell(done, num_figures, "measuring matmuls")
         flops = 2 * size**3
         matmul.setdefault(name, []).append((flops, flops / _matmul_s(device, _FORMATS[name], size, share_s)))
-    tell(len(jobs), len(jobs) + 4, "bytes per second")
-    large, cached = (_copy_rate(device, size, share_s) for size in (256 * _MEBIBYTE, 4 * _MEBIBYTE))
-    tell(len(jobs) + 2, len(jobs) + 4, "seconds per operation")
+    bandwidth = []
+    for done, size_bytes in enumerate(_OPERAND_BYTES, len(jobs)):
+        tell(done, num_figures, "measuring memory")
+        bandwidth.append((2 * size_bytes, 2 * size_bytes / _addition_s(device, size_bytes, share_s)))
+    tell(num_figures - 3, num_figures, "measuring operations")
     return MachineProfile(
         device=facts(device).name,
         num_threads=torch.get_num_threads(),
         torch_version=torch.__version__,
         measured_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         matmul={name: tuple(points) for name, points in matmul.items()},
-        bytes_per_s=large,
-        cached_bytes_per_s=cached,
+        bandwidth=tuple(bandwidth),
+        in_place_bytes_per_s=_in_place_rate(device, share_s),
         operation_s=_operation_s(device, share_s),
         transcendental_s=_transcendental_s(device, share_s),
     )
@@ -94,30 +108,43 @@ def _wait(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
+def _pool(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """Tensors of ones, in turn, out of more of them than the caches hold."""
+    size_bytes = math.prod(shape) * dtype.itemsize
+    count = min(_MOST_OPERANDS, max(2, _POOL_BYTES // size_bytes))
+    return itertools.cycle([torch.ones(shape, dtype=dtype, device=device) for _ in range(count)])
+
+
 def _matmul_s(device: torch.device, dtype: torch.dtype, size: int, budget_s: float) -> float:
-    a = torch.ones(size, size, dtype=dtype, device=device)
-    b = torch.ones(size, size, dtype=dtype, device=device)
-    out = torch.empty(size, size, dtype=dtype, device=device)
-    return best_s(lambda: torch.mm(a, b, out=out), device, budget_s)
+    operands = _pool(device, (size, size), dtype)
+    return best_s(lambda: torch.mm(next(operands), next(operands)), device, budget_s)
 
 
-def _copy_rate(device: torch.device, size_bytes: int, budget_s: float) -> float:
-    """Bytes read plus bytes written per second by y = x + 1 on float32 tensors of `size_bytes` each."""
-    x = torch.ones(size_bytes // 4, device=device)
-    y = torch.empty_like(x)
-    return 2 * size_bytes / best_s(lambda: torch.add(x, 1.0, out=y), device, budget_s)
+def _addition_s(device: torch.device, size_bytes: int, budget_s: float) -> float:
+    """Seconds of x + 1 on float32 tensors of `size_bytes` each."""
+    operands = _pool(device, (size_bytes // 4,), torch.float32)
+    return best_s(lambda: torch.add(next(operands), 1.0), device, budget_s)
+
+
+def _in_place_rate(device: torch.device, budget_s: float) -> float:
+    """Bytes read plus bytes written per second by x += 1 on a float32 tensor far beyond the caches."""
+    x = torch.ones(_POOL_BYTES // 4, device=device)
+    return 2 * _POOL_BYTES / best_s(lambda: x.add_(1.0), device, budget_s)
 
 
 def _operation_s(device: torch.device, budget_s: float) -> float:
-    """Seconds that one operation on a handful of elements takes, most of it dispatch."""
-    x = torch.ones(8, device=device)
+    """Seconds that one operation on a handful of elements takes, forward or backward: dispatch and autograd."""
+    x = torch.ones(8, device=device, requires_grad=True)
     repeats = 100
 
-    def many() -> None:
+    def chain() -> None:
+        y = x
         for _ in range(repeats):
-            torch.add(x, 1.0)
+            y = y * 1.0
+        y.backward(torch.ones_like(y))  # type: ignore[no-untyped-call]
+        x.grad = None
 
-    return best_s(many, device, budget_s) / repeats
+    return best_s(chain, device, budget_s) / (2 * repeats)
 
 
 def _transcendental_s(device: torch.device, budget_s: float) -> float:

@@ -14,11 +14,6 @@ from torchledger.machine.profile import MachineProfile
 #: (size of one operation, rate) in rising size: FLOPs and FLOP/s, or bytes and bytes per second.
 Curve: TypeAlias = tuple[tuple[float, float], ...]
 
-# Sizes at which the profile's two bandwidths were taken: x + 1 on FP32 tensors of 4 MiB and of 256 MiB reads and writes
-# twice that.
-_CACHED_BYTES = 2 * 4 * 2**20
-_UNCACHED_BYTES = 2 * 256 * 2**20
-
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -27,6 +22,7 @@ class Rates:
     Attributes:
         flops_per_s: for every number format, the rate of a contraction over the FLOPs of one.
         bytes_per_s: the rate of reading and writing over the bytes of one operation.
+        in_place_bytes_per_s: the rate of updating memory in place, as an optimizer does; nothing takes the curve.
         operation_s: seconds that starting any operation takes.
         transcendental_s: seconds that one transcendental operation takes beyond moving its bytes.
         source: where the figures come from, printed with the answer.
@@ -34,6 +30,7 @@ class Rates:
 
     flops_per_s: Mapping[str, Curve]
     bytes_per_s: Curve
+    in_place_bytes_per_s: float | None = None
     operation_s: float = 0.0
     transcendental_s: float = 0.0
     source: str = ""
@@ -42,10 +39,10 @@ class Rates:
     @classmethod
     def measured(cls, profile: MachineProfile) -> Rates:
         """The rates that this machine was measured to deliver."""
-        bandwidths = ((_CACHED_BYTES, profile.cached_bytes_per_s), (_UNCACHED_BYTES, profile.bytes_per_s))
         return cls(
             flops_per_s=profile.matmul,
-            bytes_per_s=tuple((size, rate) for size, rate in bandwidths if rate > 0),
+            bytes_per_s=profile.bandwidth,
+            in_place_bytes_per_s=profile.in_place_bytes_per_s or None,
             operation_s=profile.operation_s,
             transcendental_s=profile.transcendental_s,
             source=f"measured on {profile.device}, {profile.num_threads} threads, {profile.measured_at}",

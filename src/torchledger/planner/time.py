@@ -118,7 +118,7 @@ def _line_time(line: Line, rates: Rates) -> LineTime:
     if line.kind == "unknown" or flops is None or moved is None or work.transcendentals is None:
         return LineTime(line, None, "unknown")
     flops_per_s = at(rates.flops_per_s.get(line.number_format, ()), flops) if flops else None
-    bytes_per_s = at(rates.bytes_per_s, moved) if moved else None
+    bytes_per_s = _bytes_per_s(line, moved, rates)
     if (flops and flops_per_s is None) or (moved and bytes_per_s is None):
         return LineTime(line, None, "unknown")
     compute_s = flops / flops_per_s if flops_per_s else 0.0
@@ -127,3 +127,11 @@ def _line_time(line: Line, rates: Rates) -> LineTime:
     launch_s = rates.operation_s if moved or flops else 0.0
     longest = max((compute_s, "compute"), (memory_s, "memory"), (launch_s, "launch"))
     return LineTime(line, (max(compute_s, memory_s) + launch_s) * line.times, longest[1])
+
+
+def _bytes_per_s(line: Line, moved: float, rates: Rates) -> float | None:
+    if not moved:
+        return None
+    if line.kind == "optimizer" and rates.in_place_bytes_per_s is not None:
+        return rates.in_place_bytes_per_s
+    return at(rates.bytes_per_s, moved)
