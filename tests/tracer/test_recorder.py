@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import checkpoint
 
-from torchledger.ledger import HARDWARE_FLOPS
+from torchledger.ledger import HARDWARE_FLOPS, Convention
 from torchledger.tracer import Recorder, trace
 
 B, S, D, H = 2, 32, 64, 4
@@ -318,3 +318,32 @@ def test_real_tensors_run_as_they_would_without_us():
     with Recorder():
         seen = model(x).sum()
     assert torch.equal(seen, expected)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_exact_attention_is_what_the_module_says_of_its_mask_and_else_unknown(says):
+    """A mask is data: with `ledger_visible` 36 of 64 pairs count, without it nothing is told."""
+    T = 8
+
+    class Core(nn.Module):
+        ledger_kind = "attention"
+
+        def forward(self, x):
+            if says:
+                self.ledger_visible = (T * (T + 1) // 2, T * T)
+            return torch.softmax(x @ x.transpose(-1, -2), -1) @ x
+
+    x = torch.zeros(2, T, D, requires_grad=True)
+    attention = trace(Core(), x, loss=_sum).ledger.where(kind="attention")
+    full = 2 * 3 * 2 * T * T * D * 2
+    assert attention.flops == full
+    assert attention.under(Convention(attention="exact")).flops == (full * 36 // 64 if says else None)
+
+
+def test_exact_attention_under_a_mask_tensor_is_unknown():
+    q = torch.zeros(B, H, S, D // H)
+    with Recorder() as recorder:
+        functional.scaled_dot_product_attention(q, q, q, attn_mask=torch.zeros(S, S))
+    attention = recorder.trace().ledger.where(kind="attention")
+    assert attention.flops == ATTENTION_FLOPS
+    assert attention.total.flops_exact is None

@@ -31,11 +31,12 @@ def ledger_of(
     """
     priced: dict[int, Priced] = {}
     groups: dict[tuple[Call, int], int] = {}
-    firsts: dict[tuple[int, str, str, str, str, str, int], tuple[Call, int]] = {}
+    firsts: dict[tuple[object, ...], tuple[Call, int]] = {}
     for index, call in calls:
         bytes_kept = kept.get(index, 0)
         place = (
-            id(call.signature), call.module, call.phase, call.gradient_of, call.kind, call.source, bytes_kept,
+            id(call.signature), call.module, call.phase, call.gradient_of, call.kind, call.source, call.visible,
+            bytes_kept,
         )  # fmt: skip
         group = firsts.setdefault(place, (call, bytes_kept))
         groups[group] = groups.get(group, 0) + 1
@@ -53,7 +54,8 @@ def _lines(call: Call, priced: Priced, bytes_kept: int, times: int) -> Iterable[
     if not pieces and bytes_kept:
         # Memory that nothing has written yet, and is kept: the line carries the bytes alone.
         pieces = (Piece(call.signature.op.split(".")[1], "copy", Work()),)
-    for number, piece in enumerate(pieces):
+    for number, plain in enumerate(pieces):
+        piece = _masked(plain, call)
         is_product = piece.kind in CONTRACTIONS
         yield replace(
             piece.line(
@@ -68,6 +70,21 @@ def _lines(call: Call, priced: Priced, bytes_kept: int, times: int) -> Iterable[
             ),
             kind=_kind(piece.kind, call),
         )
+
+
+def _masked(piece: Piece, call: Call) -> Piece:
+    """The piece with attention's exact FLOPs: by what its module says of its mask, unknown where nothing is said.
+
+    A mask is data, and a trace has none; only the kernel's own causality is seen.
+    """
+    is_attention = piece.kind == "attention" or (piece.kind == "matmul" and call.kind == "attention")
+    if not is_attention or (call.visible is None and piece.kind == "attention"):
+        return piece
+    exact = None
+    if call.visible is not None:
+        visible, pairs = call.visible
+        exact = piece.work.flops_full * visible // pairs
+    return replace(piece, work=replace(piece.work, flops_exact=exact))
 
 
 def _kind(kind: Kind, call: Call) -> Kind:

@@ -19,6 +19,7 @@ class Call:
         gradient_of: for a matrix product in the backward pass, whose gradient it makes.
         kind: kind that its module asks for (`attention`), "" for the operation's own.
         source: source line of the user's code; in the backward pass that of the forward.
+        visible: what that module says of its mask: query-key pairs that it lets through, and all pairs.
     """
 
     signature: Signature
@@ -27,3 +28,4 @@ class Call:
     gradient_of: GradientOf
     kind: str
     source: str
+    visible: tuple[int, int] | None = None

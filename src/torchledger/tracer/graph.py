@@ -31,14 +31,17 @@ def is_recomputing() -> bool:
 
 
 class Place:
-    """Where an operation ran: module path, the kind that module asks for, source line."""
+    """Where an operation ran: module path, the kind that module asks for, source line, what its mask lets through."""
 
-    __slots__ = ("kind", "module", "source")
+    __slots__ = ("kind", "module", "source", "visible")
 
-    def __init__(self, module: str, kind: str, source: str) -> None:
+    def __init__(
+        self, module: str = "", kind: str = "", source: str = "", visible: tuple[int, int] | None = None
+    ) -> None:
         self.module = module
         self.kind = kind
         self.source = source
+        self.visible = visible
 
 
 class Graph:
@@ -52,7 +55,7 @@ class Graph:
         self._places: dict[int, Place] = {}
         self._parameter_operands: dict[int, int] = {}
         self._of_parameters: set[int] = set()
-        self._last = Place("", "", "")
+        self._last = Place()
 
     def remember(self, place: Place) -> None:
         """The operation about to run stands at `place`; its node, if it made one, is the last one numbered."""

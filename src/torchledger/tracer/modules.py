@@ -31,13 +31,19 @@ class ModuleStack:
         self._on_root = on_root
         # Weak, so that a model the user lets go of is freed as it would be without us.
         self._names: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
-        self._running: list[tuple[nn.Module, str, str]] = []
+        self._running: list[tuple[nn.Module, str, str, nn.Module | None]] = []
+        self._of_kind: nn.Module | None = None
         self._handles: list[Any] = []
 
     @property
     def depth(self) -> int:
         """How many modules are running."""
         return len(self._running)
+
+    @property
+    def visible(self) -> tuple[int, int] | None:
+        """What the module that `kind` is from says of its mask, as it is now."""
+        return None if self._of_kind is None else getattr(self._of_kind, "ledger_visible", None)
 
     def watch(self) -> None:
         """Set the global hooks."""
@@ -67,9 +73,11 @@ class ModuleStack:
     def _enter(self, module: nn.Module, _inputs: Any) -> None:
         if module not in self._names:
             self.register(module)
-        self._running.append((module, self.path, self.kind))
+        self._running.append((module, self.path, self.kind, self._of_kind))
         self.path = self._path(module)
-        self.kind = getattr(module, "ledger_kind", "") or self.kind
+        kind = getattr(module, "ledger_kind", "")
+        if kind:
+            self.kind, self._of_kind = kind, module
 
     def _leave(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
         exception = sys.exc_info()[1]
@@ -78,7 +86,7 @@ class ModuleStack:
             self._failed, self._exception = self.path or type(module).__name__, id(exception)
         # An exception may have skipped inner modules' hooks: leave them too.
         while self._running:
-            left, self.path, self.kind = self._running.pop()
+            left, self.path, self.kind, self._of_kind = self._running.pop()
             if left is module:
                 return
 

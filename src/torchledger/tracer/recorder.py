@@ -6,6 +6,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -194,7 +195,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         if phase == "backward" and self.naming.accumulates(node):
             self.naming.gradient(node, results)
         signature = self._signature(func, key, results)
-        self._calls.append(Call(signature, place.module, phase, gradient_of, place.kind, place.source))
+        call = Call(signature, place.module, phase, gradient_of, place.kind, place.source, place.visible)
+        self._calls.append(call)
         return result
 
     def _run(
@@ -226,9 +228,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         """Phase and place of the operation that is about to run."""
         phase = self.storages.phase = self.phases.find(node)
         if not self.phases.is_backward or (phase == "recompute" and self.phases.runs_modules_again):
-            place = Place(self.modules.path, self.modules.kind, current_source())
+            place = Place(self.modules.path, self.modules.kind, current_source(), self.modules.visible)
         elif self.naming.accumulates(node):
-            place = Place(self.naming.name_of(node).rpartition(".")[0], "", "")
+            place = Place(self.naming.name_of(node).rpartition(".")[0])
         else:
             place = self.graph.place(node)
         # Without gradients as well: the forward of a user's own autograd function runs without, under its node.
@@ -247,7 +249,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         """The gradient of the loss itself, made just before the engine starts, belongs to the backward pass."""
         last = self._calls[-1] if self._calls else None
         if last is not None and last.signature.op == "aten.ones_like.default" and last.phase == "forward":
-            self._calls[-1] = Call(last.signature, last.module, "backward", "none", last.kind, last.source)
+            self._calls[-1] = replace(last, phase="backward")
             entry = self.storages.entries[-1]
             if entry.call == len(self._calls) - 1:
                 entry.phase = "backward"

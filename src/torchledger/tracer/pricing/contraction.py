@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchledger import ops
 from torchledger.ops import Piece
 from torchledger.tracer.pricing.seen import Seen, price_of, size_of
@@ -47,7 +49,7 @@ def linear(seen: Seen) -> tuple[Piece, ...]:
 )
 def attention(seen: Seen) -> tuple[Piece, ...]:
     """A fused attention kernel: q, k, v are [batch, heads, tokens, head size]."""
-    return ops.attention_fused(**_attention_sizes(seen), logsumexp_bytes=4)
+    return _masked(seen, ops.attention_fused(**_attention_sizes(seen), logsumexp_bytes=4))
 
 
 @price_of(
@@ -59,7 +61,15 @@ def attention(seen: Seen) -> tuple[Piece, ...]:
 )
 def attention_backward(seen: Seen) -> tuple[Piece, ...]:
     """The backward of a fused attention kernel."""
-    return ops.attention_fused_backward(**_attention_sizes(seen), logsumexp_bytes=4)
+    return _masked(seen, ops.attention_fused_backward(**_attention_sizes(seen), logsumexp_bytes=4))
+
+
+def _masked(seen: Seen, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Under a mask tensor the exact FLOPs are unknown: which pairs it lets through is data."""
+    if seen.optional("attn_mask") is None and seen.optional("attn_bias") is None:
+        return pieces
+    first, *rest = pieces
+    return (replace(first, work=replace(first.work, flops_exact=None)), *rest)
 
 
 def _operands(seen: Seen) -> tuple[TensorMeta, TensorMeta]:
