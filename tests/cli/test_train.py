@@ -1,0 +1,165 @@
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from torchledger.cli import closing, prediction
+from torchledger.meter import calibrate
+
+TINY = """
+model = "tiny.toml"
+data = "data"
+name = "tiny"
+num_steps = 6
+num_threads = 1
+eval_interval = 3
+eval_batches = 1
+checkpoint_interval = 2
+[recipe]
+batch_size = 2
+sequence_length = 16
+[recipe.optimizer]
+learning_rate = 1e-2
+[sample]
+length = 4
+"""
+
+
+@pytest.fixture
+def here(ask, model_file, tmp_path, monkeypatch):
+    """A folder with data, a model of 257 bytes and a run of six steps; calibration takes no time."""
+    threads = torch.get_num_threads()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prediction, "calibrate", functools.partial(calibrate, budget_s=0.02))
+    model_file.write_text(model_file.read_text().replace("vocab_size = 64", "vocab_size = 257"))
+    (tmp_path / "run.toml").write_text(TINY)
+    text = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(200))
+    (tmp_path / "text.txt").write_text(text)
+    assert ask("prepare", "text.txt", "--out", "data", "--tokenizer", "bytes").code == 0
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+def test_the_books_of_a_run_close_exactly(ask, here):
+    """FLOPs, tensor bytes and the allocator's peak are as predicted, to the last one; everything is in the folder."""
+    answer = ask("train", "run.toml", "--json")
+    assert answer.code == 0, answer.err
+    rows = {row["quantity"]: row for row in answer.json["answer"]["differences"]}
+    for quantity in ("step_flops", "peak_tensor_bytes", "peak_bytes"):
+        assert rows[quantity]["predicted"] == rows[quantity]["measured"], quantity
+        assert rows[quantity]["tolerance"] == 0
+    assert rows["step_s"]["tolerance"] == 0.25
+    assert rows["initial_loss"]["tolerance"] == 0.02
+    folder = here / "runs" / "latest"
+    written = {"config.toml", "metrics.jsonl", "ledger.json", "environment.json", "checkpoints", "report.html"}
+    assert written <= {path.name for path in folder.iterdir()}
+    assert json.loads((folder / "ledger.json").read_text())["schema"] == "torchledger.ledger/1"
+
+
+def test_compare_and_report_read_what_train_wrote(ask, here):
+    """`compare` gives 0 or 4 by the tolerances alone; the measured ledger and the predicted one have the same FLOPs."""
+    assert ask("train", "run.toml").code == 0
+    compared = ask("compare", "runs/latest", "--json")
+    beyond = [row for row in compared.json["answer"]["differences"] if row["within"] is False]
+    assert compared.code == (4 if beyond else 0)
+    ledgers = ask("compare", "runs/latest/ledger.json", "runs/latest/ledger-measured.json", "--json")
+    assert ledgers.code == 0, ledgers.out
+    assert ask("report", "runs/latest").code == 0
+
+
+def test_a_dry_run_predicts_and_trains_nothing(ask, here):
+    """Prediction and fit only: no run folder is made."""
+    answer = ask("train", "run.toml", "--dry-run", "--json")
+    assert answer.code == 0
+    figures = answer.json["answer"]["prediction"]
+    assert figures["num_steps"] == 6
+    assert figures["num_tokens"] == 6 * 2 * 16
+    assert figures["step_flops"] == sum(figures["flops_by_phase"].values())
+    assert figures["peak_tensor_bytes"] == sum(figures["parts_bytes"].values())
+    assert not (here / "runs").exists()
+
+
+def test_what_does_not_fit_is_exit_code_3_with_what_would(ask, here, monkeypatch):
+    """With less free memory than the peak, the answer names the mildest change that fits, and it does fit."""
+    whole = ask("train", "run.toml", "--dry-run", "--json").json["answer"]["prediction"]["peak_tensor_bytes"]
+    known = prediction.facts
+
+    def scarce(device):
+        facts = known(device)
+        return type(facts)(**{**{n: getattr(facts, n) for n in facts.__slots__}, "free_bytes": whole - 1})
+
+    monkeypatch.setattr(prediction, "facts", scarce)
+    answer = ask("train", "run.toml")
+    assert answer.code == 3
+    assert "does not fit" in answer.err
+    assert "recipe.accumulation_steps=2 recipe.recompute=none fits" in answer.err
+    fitting = ask("train", "run.toml", "--dry-run", "--json", "--set", "recipe.accumulation_steps=2")
+    assert fitting.json["answer"]["prediction"]["peak_tensor_bytes"] < whole
+    assert ask("train", "run.toml", "--force").code == 0
+
+
+def test_a_loss_that_is_no_number_fails_with_the_last_good_checkpoint(ask, here):
+    """Exit code 1, a message, no traceback."""
+    answer = ask("train", "run.toml", "--set", "recipe.optimizer.learning_rate=1e30", "--set", "num_steps=20")
+    assert answer.code == 1
+    assert "training stopped" in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_interrupted_it_saves_and_says_how_to_go_on(ask, here):
+    """Ctrl-C gives 130, SIGTERM 143; both name the command that goes on, and it ends with the bits of a whole run."""
+    assert ask("train", "run.toml", "--out", "whole", "--set", "num_steps=40").code == 0
+    for stop, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        folder = f"stopped-{code}"
+        words = ("-m", "torchledger", "train", "run.toml", "--out", folder, "--set", "num_steps=40")
+        process = subprocess.Popen(
+            [sys.executable, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=os.environ
+        )
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "saved" in line and process.poll() is None:
+                process.send_signal(stop)
+                break
+        lines.append(process.communicate()[1])
+        said = "".join(lines)
+        assert process.returncode == code, said
+        assert f"torchledger train --resume {folder}" in said
+        assert ask("train", "--resume", folder).code == 0
+        assert _losses(here / folder) == _losses(here / "whole")
+
+
+def _losses(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["loss"]) for row in rows if row["kind"] == "step"]
+
+
+def test_a_model_that_learned_nothing_is_noticed(ask, here):
+    """Six steps are not enough to get one nat below the unigram entropy, and the books say so."""
+    answer = ask("train", "run.toml")
+    assert f"not the {closing.LEARNED_NAT:.1f} below that shows learning" in " ".join(answer.out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run.toml", "--set", "data=nowhere"), "run prepare first"),
+        (("run.toml", "--set", "precision=fp16", "--set", "device=cpu"), "fp16"),
+        (("run.toml", "--resume", "runs/none"), "--resume takes configuration and folder from the run"),
+        (("--resume", "runs/none"), "runs/none"),
+        (("run.toml", "--set", "num_stepz=3"), "did you mean num_steps"),
+        (("run.toml", "--device", "cuda"), "not available"),
+    ],
+)
+def test_a_wrong_question_is_exit_code_2(ask, here, words, message):
+    """Each says what is wrong, without a traceback."""
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    answer = ask("train", *words)
+    assert answer.code == 2, answer.err
+    assert message in answer.err
