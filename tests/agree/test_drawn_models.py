@@ -163,7 +163,7 @@ def test_formula_and_trace_agree_on_every_account_and_every_kept_byte(spec, reci
 
 
 @pytest.mark.proof
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(specs(), recipes)
 def test_they_agree_on_hundreds(spec, recipe):
     _agree(spec, recipe)
