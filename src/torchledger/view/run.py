@@ -61,12 +61,16 @@ def _pace(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         ("tokens/s", format_count(figures["tokens_per_s"])),
         (
             "MFU",
-            f"{format_percent(figures['mfu'])} of {format_flops_per_s(figures['peak_flops_per_s'])},"
-            f" {figures['peak_source']}",
+            _utilisation(figures),
         ),
         ("the run", _run(figures)),
         ("loss at step 0", f"{figures['initial_loss']:.4f} nats = ln(vocabulary)"),
     )
+
+
+def _utilisation(figures: Mapping[str, Any]) -> str:
+    peak = format_flops_per_s(figures["peak_flops_per_s"])
+    return f"{format_percent(figures['mfu'])} of {peak}, {figures['peak_source']}"
 
 
 def _run(figures: Mapping[str, Any]) -> str:
