@@ -223,3 +223,36 @@ def test_a_model_that_cannot_be_copied_says_so():
 
     with pytest.raises(TraceError, match=r"cannot be copied: cannot pickle a lock.*trace_step"):
         trace(Locked(IN, OUT), _batch(), loss=_mean)
+
+
+def test_a_real_tensor_that_the_forward_reaches_for_is_not_touched():
+    """A global table and a running count, read and written by the forward."""
+    table, count = torch.ones(IN), torch.zeros(1)
+
+    class Reaches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(IN, OUT)
+
+        def forward(self, x):
+            count.add_(1)
+            return self.layer(x * table) + count
+
+    seen = trace(Reaches(), _batch(), loss=_mean)
+    assert torch.equal(count, torch.zeros(1))
+    assert torch.equal(table, torch.ones(IN))
+    assert seen.ledger.where(kind="matmul").flops == 2 * 2 * ROWS * IN * OUT
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(TraceError, match="nothing to look at in 0 steps"):
+        trace(nn.Linear(IN, OUT), _batch(), loss=_mean, steps=0)
+
+
+def test_a_model_on_another_device_than_the_cpu_is_traced_as_on_it():
+    """Meta parameters, a real batch: every block is there, none of it allocated."""
+    with torch.device("meta"):
+        model = nn.Linear(1_000_000, 1_000, bias=False)
+    seen = trace(model, torch.zeros(1, 1_000_000), loss=_mean)
+    assert seen.num_parameters == 10**9
+    assert seen.peak().by_part()["parameters"] == 4 * 10**9

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_map
 
 _CPU = torch.device("cpu")
 
@@ -45,6 +47,7 @@ class Memo:
     """Makes results of operations on one fake mode's CPU tensors from their geometry."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
         self.default_dtype = torch.get_default_dtype()
         with mode:
             template = torch.empty(0)
@@ -57,6 +60,22 @@ class Memo:
             if type(operand) is not FakeTensor or operand.constant is not None:
                 return False
         return torch.get_default_dtype() is self.default_dtype
+
+    @staticmethod
+    def has_real(operands: list[torch.Tensor]) -> bool:
+        """Whether a real tensor is among them: one that the user's code reached for, and did not make."""
+        return any(type(operand) in {torch.Tensor, nn.Parameter, nn.Buffer} for operand in operands)
+
+    def faked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with fakes for real tensors: torch would run an operation on real ones alone for real."""
+
+        def fake(value: Any) -> Any:
+            if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+                return self._mode.from_tensor(value, static_shapes=True)
+            return value
+
+        faked: tuple[tuple[Any, ...], dict[str, Any]] = tree_map(fake, (args, kwargs))
+        return faked
 
     def learn(self, result: Any, operands: list[torch.Tensor]) -> Result | None:
         """What `make` needs to make such a result again; `None` where geometry does not tell it all."""

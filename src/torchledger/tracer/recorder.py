@@ -204,7 +204,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
     ) -> Any:
         """Run an operation, or make its result as it was the last time where that is all it does."""
         memo = self._memo
-        if memo is None or not tensors or func.namespace != "aten" or not memo.knows(tensors):
+        if memo is None or not tensors:
+            return func(*args, **kwargs)
+        if func.namespace != "aten" or not memo.knows(tensors):
+            if func is not _LIFT_FRESH and memo.has_real(tensors):
+                args, kwargs = memo.faked(args, kwargs)
             return func(*args, **kwargs)
         known = self._known.get((func, key))
         if known is not None:

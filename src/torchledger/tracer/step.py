@@ -63,8 +63,10 @@ def trace(
         Ledger of the last step, timeline of all.
 
     Raises:
-        TraceError: the step needs data (`.item()`, a data-dependent shape), has no loss, or cannot be copied.
+        TraceError: the step needs data (`.item()`, a data-dependent shape), has no loss, or cannot be copied; or fewer
+            than one step is asked for.
     """
+    _check(steps)
     with _tracing() as (mode, recorder):
         fakes = Fakes(mode)
         types = tensor_types(model)
@@ -105,8 +107,9 @@ def trace_step(build: Callable[[], Callable[[], object]], *, steps: int = 2) -> 
         Ledger of the last step, timeline from the first tensor that `build` makes.
 
     Raises:
-        TraceError: the step needs data (`.item()`, a data-dependent shape).
+        TraceError: the step needs data (`.item()`, a data-dependent shape), or fewer than one is asked for.
     """
+    _check(steps)
     with _tracing() as (mode, recorder), mode, recorder, _explained(recorder):
         with recorder.phase("build"):
             step = build()
@@ -114,6 +117,11 @@ def trace_step(build: Callable[[], Callable[[], object]], *, steps: int = 2) -> 
             recorder.mark(f"step {number}")
             step()
     return recorder.trace(since=f"step {steps}")
+
+
+def _check(steps: int) -> None:
+    if steps < 1:
+        raise TraceError(f"there is nothing to look at in {steps} steps", remedy="Run at least 1")
 
 
 class _Step:
