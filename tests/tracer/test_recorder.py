@@ -5,7 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.modules import module as module_hooks
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 from torchledger.ledger import HARDWARE_FLOPS, Convention
@@ -347,3 +349,20 @@ def test_exact_attention_under_a_mask_tensor_is_unknown():
     attention = recorder.trace().ledger.where(kind="attention")
     assert attention.flops == ATTENTION_FLOPS
     assert attention.total.flops_exact is None
+
+
+def test_a_wrapper_of_tensors_is_seen_as_what_it_wraps():
+    """A pair of tensors behind one: the product of two pairs is two products."""
+    a = TwoTensor(torch.ones(4, 4), torch.ones(4, 4))
+    with Recorder() as recorder:
+        a @ a
+    assert recorder.trace().ledger.flops == 2 * 2 * 4**3
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own about running it without its compiler
+def test_a_higher_order_operation_is_named():
+    q = torch.zeros(1, 2, 128, 16)
+    with Recorder() as recorder:
+        flex_attention(q, q, q)
+    line = next(line for line in recorder.trace().ledger.unknown_lines)
+    assert (line.op, line.kind, line.work.flops_full) == ("flex_attention", "unknown", None)
