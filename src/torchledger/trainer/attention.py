@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from torchledger.ops.attention import causal_pairs
 from torchledger.spec import ModelSpec
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.norm import Norm, weighted
@@ -22,10 +23,12 @@ class Context(NamedTuple):
     Attributes:
         mask: added to the scores, [heads or 1, length, length]; nothing where the kernel knows causality by itself.
         rotary: cosines and sines, [length, 1, rotary] each; nothing without rotary positions.
+        window: tokens that a query sees, itself included; 0 is all before it.
     """
 
     mask: Tensor | None
     rotary: tuple[Tensor, Tensor] | None
+    window: int = 0
 
 
 class Core(nn.Module):
@@ -57,8 +60,15 @@ class Core(nn.Module):
         key: Float[Tensor, "batch length key_value_heads size"],
         value: Float[Tensor, "batch length key_value_heads value_size"],
         mask: Float[Tensor, "heads_or_1 length length"] | None,
+        window: int = 0,
     ) -> Float[Tensor, "batch length heads*value_size"]:
-        """Attend: each query over the keys that `mask` lets it see (all earlier ones where there is none)."""
+        """Attend: each query over the keys that `mask` lets it see (all earlier ones where there is none).
+
+        `window` is what the mask was made with: a mask is data, so the ledger is told here which share of the square
+        it lets through.
+        """
+        length = query.shape[1]
+        self.ledger_visible = (causal_pairs(length, window), length * length)
         if self.kernel == "math":
             assert mask is not None
             return self._math(query, key, value, mask)
@@ -128,7 +138,7 @@ class Attention(nn.Module):
         value = self._heads(self.value(x), None)
         if context.rotary is not None:
             query, key = rotate(query, context.rotary), rotate(key, context.rotary)
-        out: Tensor = self.output(self.core(query, key, value, context.mask))
+        out: Tensor = self.output(self.core(query, key, value, context.mask, context.window))
         return out
 
     def _heads(

@@ -59,7 +59,7 @@ class LatentAttention(nn.Module):
             turned_query, turned_key = rotate(turned_query, context.rotary), rotate(turned_key, context.rotary)
         query = torch.cat((plain_query, turned_query), dim=-1)
         key = torch.cat((plain_key, repeat(turned_key, "b t 1 r -> b t h r", h=self.num_heads)), dim=-1)
-        out: Tensor = self.output(self.core(query, key, value, context.mask))
+        out: Tensor = self.output(self.core(query, key, value, context.mask, context.window))
         return out
 
     def _query(self, x: Float[Tensor, "batch length hidden"]) -> Float[Tensor, "batch length heads size"]:

@@ -157,7 +157,7 @@ class Transformer(nn.Module):
         if self.needs_mask or window:
             mask = causal_mask(length, window, self.slopes, h, _matmul_dtype(h))
         rotary = self.local_rotary if window and self.local_rotary is not None else self.rotary
-        return Context(mask, None if rotary is None else rotary(length))
+        return Context(mask, None if rotary is None else rotary(length), window)
 
 
 def _needs_mask(spec: ModelSpec, kernel: AttentionKernel) -> bool:
