@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchledger.spec import AttentionSpec, MlpSpec, NormSpec
+from torchledger.spec import AttentionSpec, MlpSpec, NormSpec, PositionSpec
 from torchledger.trainer.init import initialize, standard_deviations
 from torchledger.trainer.model import build
 
@@ -50,6 +50,12 @@ def test_head_and_embedding_keep_the_first_loss_low(tiny):
     tied = standard_deviations(build(wide(tiny, tied_embeddings=True), attention="math"), "fan_in")
     assert (untied["head.weight"], untied["embedding.weight"]) == (1 / 256, 1.0)
     assert tied["embedding.weight"] == 0.25 / 16
+
+
+def test_positions_are_a_tenth_of_the_embedding(tiny):
+    """A learned position is drawn ten times smaller than the token embedding that it is added to."""
+    stds = standard_deviations(build(wide(tiny, position=PositionSpec("learned")), attention="math"), "fan_in")
+    assert stds["position_embedding.weight"] == 0.1 * stds["embedding.weight"]
 
 
 def test_gpt2_scales_what_writes_to_the_residual_stream(tiny):

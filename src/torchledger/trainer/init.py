@@ -16,6 +16,8 @@ Initialization = Literal["fan_in", "gpt2"]
 TRUNCATION = 3.0  # in standard deviations of the parameter at hand
 GPT2_STD = 0.02  # Radford et al. 2019, section 2.3, and the released code
 TIED_LOGIT_STD = 0.25  # adds 0.25²/2 = 0.03 nats to the loss at step 0
+# A model of 5.4M parameters on Python's standard library, 150 steps: validation loss 5.95 nats with 1, 5.48 with 0.1.
+POSITION_SHARE = 0.1
 
 
 def standard_deviations(model: Transformer, initialization: Initialization) -> dict[str, float]:
@@ -29,21 +31,20 @@ def standard_deviations(model: Transformer, initialization: Initialization) -> d
     - a tied one is an embedding of 0.25/sqrt(in): s = 0.25.
 
     An untied embedding has 1: looking up is a matrix product with a one-hot row, whose fan-in is 1. Learned positions
-    are as large as the embedding they are added to.
+    have a tenth of the embedding they are added to, so that what a token is outweighs where it stands.
 
     `gpt2`: 0.02, and 0.02/sqrt(2·num_layers) for the two matrices of each layer that write to the residual stream.
     """
     spec = model.spec
     if initialization == "gpt2":
         residual = GPT2_STD / math.sqrt(2 * spec.num_layers)
-        by_kind = {"embedding": GPT2_STD, "head": GPT2_STD, "residual": residual}
         return {
-            name: by_kind.get(_kind(name), GPT2_STD) if parameter.ndim == 2 else 0.0
+            name: (residual if _kind(name) == "residual" else GPT2_STD) if parameter.ndim == 2 else 0.0
             for name, parameter in model.named_parameters()
         }
     width = spec.embedding_size or spec.hidden_size
     table = TIED_LOGIT_STD / math.sqrt(width) if spec.tied_embeddings else 1.0
-    table_kinds = {"embedding": table, "head": 1 / width}
+    table_kinds = {"embedding": table, "position": POSITION_SHARE * table, "head": 1 / width}
     return {
         name: table_kinds.get(_kind(name), 1 / math.sqrt(parameter.shape[-1])) if parameter.ndim == 2 else 0.0
         for name, parameter in model.named_parameters()
@@ -72,9 +73,8 @@ def initialize(model: Transformer, initialization: Initialization, seed: int) ->
 
 
 def _kind(name: str) -> str:
-    """What a matrix is for, where that decides its size."""
-    if name in {"embedding.weight", "position_embedding.weight"}:
-        return "embedding"
-    if name == "head.weight":
-        return "head"
+    """What a matrix is for, where that decides its spread."""
+    tables = {"embedding.weight": "embedding", "position_embedding.weight": "position", "head.weight": "head"}
+    if name in tables:
+        return tables[name]
     return "residual" if name.endswith(("attention.output.weight", ".down.weight")) else "other"
