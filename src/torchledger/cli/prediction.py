@@ -189,7 +189,7 @@ def what_would_fit(setup: Setup, free_bytes: int) -> str:
     for recompute in ("none", "full"):
         for accumulation_steps in steps:
             changed = replace(recipe, recompute=recompute, accumulation_steps=accumulation_steps)
-            peak_bytes = look(setup.spec, changed).peak().peak_bytes
+            peak_bytes = _tensor_peak_bytes(setup.spec, changed)
             words = f"recipe.accumulation_steps={accumulation_steps} recipe.recompute={recompute}"
             if peak_bytes <= free_bytes:
                 return f"{words} fits: {peak_bytes:,} bytes of tensors at the peak"
@@ -197,3 +197,12 @@ def what_would_fit(setup: Setup, free_bytes: int) -> str:
                 least = (peak_bytes, words)
     assert least is not None
     return f"the least is {least[0]:,} bytes of tensors, with {least[1]}; take a smaller model or a shorter sequence"
+
+
+def _tensor_peak_bytes(spec: ModelSpec, recipe: Recipe) -> int:
+    """Peak of a step's tensors: micro-batches after the second repeat it, but for their token ids and kept losses."""
+    few = min(recipe.accumulation_steps, 2)
+    short = replace(recipe, batch_size=few * recipe.micro_batch_size, accumulation_steps=few)
+    ids_bytes = 2 * 8 * (recipe.tokens_per_step - short.tokens_per_step)  # inputs and targets, int64
+    losses_bytes = 4 * (recipe.accumulation_steps - few)
+    return look(spec, short).peak().peak_bytes + ids_bytes + losses_bytes
