@@ -61,6 +61,14 @@ def test_the_fused_backward_kernel_makes_the_scores_again_and_only_executed_flop
     assert forward.flops_executed == forward.flops_full
 
 
+@given(*sizes)
+def test_the_fused_backward_kernel_makes_the_weights_again_a_difference_and_an_exponential_a_pair(batch, T, S, d, v):
+    rows = ops.attention_fused_backward(batch, T, S, d, v)[1].work
+    assert rows.flops_full == rows.flops_exact == batch * T * (4 * S - 1)  # of the softmax's gradient alone
+    assert rows.flops_executed - rows.flops_full == batch * T * S
+    assert rows.transcendentals == batch * T * S
+
+
 @given(st.tuples(*sizes), st.data())
 def test_executed_pairs_change_executed_flops_alone(sizes, data):
     batch, T, S, d, v = sizes

@@ -6,6 +6,8 @@ O = PV. Full counts take the whole square of queries x keys, exact ones the pair
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchledger.ledger import Amount, Work
 from torchledger.ops.piece import Piece
 from torchledger.ops.reduction import softmax, softmax_backward
@@ -223,26 +225,34 @@ def attention_fused_backward(
 ) -> tuple[Piece, ...]:
     """The backward kernel (FlashAttention-2, algorithm 2): the four products, and S = QKᵀ a second time.
 
-    The fifth product is in `flops_executed` only: it is recomputation, which model FLOPs leave out.
+    The fifth product is in `flops_executed` only: it is recomputation, which model FLOPs leave out. So is what makes
+    P = exp(S - logsumexp) of it again, a difference a pair; its exponential is among the transcendentals.
 
-    >>> piece = attention_fused_backward(2, 4, 4, 8, 8)[0]
+    >>> piece, rows = attention_fused_backward(2, 4, 4, 8, 8)
     >>> piece.work.flops_full, piece.work.flops_executed  # 2·1024; 2.5·1024
     (2048, 2560)
+    >>> rows.work.transcendentals  # 2·4·4 exponentials
+    32
     """
     widths = head_size + value_head_size
     key_values = batch if key_value_batch is None else key_value_batch
     full = queries * keys
+    executed = full if executed_pairs is None else executed_pairs
     q, kv, o = batch * queries * head_size, key_values * keys * widths, batch * queries * value_head_size
     work = Work(
         flops_full=2 * batch * full * 2 * widths,
         flops_exact=2 * batch * (full if pairs is None else pairs) * 2 * widths,
-        flops_executed=2 * batch * (full if executed_pairs is None else executed_pairs) * (2 * widths + head_size),
+        flops_executed=2 * batch * executed * (2 * widths + head_size),
         bytes_read=element_bytes * (q + kv + 2 * o) + logsumexp_bytes * batch * queries,
         bytes_written=element_bytes * (q + kv),
     )
     shape = _fused_shape(batch, queries, keys, head_size, value_head_size)
-    rows = softmax_backward(batch * queries, keys, element_bytes=0, op="attention_softmax_backward")
-    return (Piece("attention_backward", "attention", work, shape, "input"), *rows)
+    (rows,) = softmax_backward(batch * queries, keys, element_bytes=0, op="attention_softmax_backward")
+    again = Work(flops_executed=batch * executed, transcendentals=batch * executed)  # P out of S and the logsumexp
+    return (
+        Piece("attention_backward", "attention", work, shape, "input"),
+        replace(rows, work=rows.work + again),
+    )
 
 
 def _fused_shape(
