@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchledger.formula.core import Context, Heads, core, has_fused_kernel
+from torchledger.formula.core import Context, Heads, core, has_fused_kernel, why_scores_are_kept
 from torchledger.formula.tape import Tape
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 
@@ -88,6 +88,24 @@ def test_normed_queries_are_cast_back_under_autocast():
 )
 def test_the_fused_kernel_takes_no_dropout_and_no_narrower_values(attention, takes):
     assert has_fused_kernel(replace(SPEC, attention=attention)) is takes
+
+
+@pytest.mark.parametrize(
+    ("attention", "why"),
+    [
+        (AttentionSpec(H), ""),
+        (AttentionSpec(H, logit_soft_cap=50.0), "soft-cap"),
+        (AttentionSpec(H, dropout=0.1), "dropout"),
+        (AttentionSpec(H, kind="latent", plain_head_size=4, rotary_head_size=4, value_head_size=6), "as wide as keys"),
+    ],
+)
+def test_scores_are_kept_for_the_reason_that_is_told(attention, why):
+    """A reason is told exactly where fused attention was asked for and [B·H, T, T] weights are kept all the same."""
+    spec = replace(SPEC, attention=attention)
+    assert why in why_scores_are_kept(spec)
+    if attention.kind == "standard":
+        kept, _ = _walked(spec, "fused")
+        assert ("core.attention weights" in kept) is bool(why_scores_are_kept(spec)) is bool(why)
 
 
 def test_what_it_does_not_take_runs_in_fp32_and_keeps_the_dropout_mask():

@@ -52,6 +52,20 @@ def has_fused_kernel(spec: ModelSpec) -> bool:
     return not spec.attention.dropout > 0 and spec.value_head_size == spec.head_size
 
 
+def why_scores_are_kept(spec: ModelSpec) -> str:
+    """What keeps a model that asks for fused attention from it; empty where the fused kernel takes it.
+
+    >>> from torchledger.spec import AttentionSpec, MlpSpec
+    >>> why_scores_are_kept(ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4, logit_soft_cap=50.0), MlpSpec(64)))
+    'the scores have a soft-cap'
+    """
+    if spec.attention.logit_soft_cap is not None:
+        return "the scores have a soft-cap"
+    if has_fused_kernel(spec):
+        return ""
+    return "attention has dropout" if spec.attention.dropout > 0 else "values are not as wide as keys"
+
+
 def _math(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
     """bmm, [soft-cap], + mask in place, softmax, [dropout], bmm: scores of the whole square are written and kept."""
     groups = _groups(spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchledger import ops
+from torchledger.formula.core import why_scores_are_kept
 from torchledger.formula.model import walk
 from torchledger.formula.optimizer import optimizer_lines, trained
 from torchledger.formula.parameters import parameters
@@ -52,7 +53,10 @@ def count(spec: ModelSpec, recipe: Recipe | None = None, *, convention: Conventi
     tape = walk(spec, recipe)
     assumptions = [*tape.assumptions, KEPT_ASSUMPTION]
     if recipe.attention == "fused":
-        assumptions.append(BLOCKS_ASSUMPTION)
+        why = why_scores_are_kept(spec)
+        assumptions.append(
+            f"no fused attention: {why}, so that the CPU writes and keeps them" if why else BLOCKS_ASSUMPTION
+        )
     return Ledger.of(_lines(spec, recipe, tape), convention=convention, assumptions=assumptions)
 
 
