@@ -21,6 +21,15 @@ def test_llama_on_1024_h100_takes_144_days(peak):
     assert napkin.solved == ("days",)
 
 
+def test_whole_numbers_come_back_whole():
+    """70B and 15T are not 69,999,999,999 and 14,999,999,999,999 because days are a rounded float."""
+    whole = {"params": 70e9, "tokens": 15e12, "num_chips": 1024, "mfu": 0.5}
+    days = solve(**whole, peak_flops_per_s=H100_DENSE).days
+    for name in ("params", "tokens", "num_chips"):
+        rest = {other: amount for other, amount in whole.items() if other != name}
+        assert getattr(solve(**rest, days=days, peak_flops_per_s=H100_DENSE), name) == whole[name]
+
+
 @given(params=positive, tokens=positive, days=positive, mfu=st.floats(min_value=0.01, max_value=1))
 def test_every_quantity_is_recovered_from_the_others(params, tokens, days, mfu):
     """Leaving any one quantity of an answer open gives it back."""

@@ -47,12 +47,17 @@ def _ceil(x: float) -> float:
     return math.ceil(round(x, 6))
 
 
+def _floor(x: float) -> float:
+    """Down to a whole number, but not because a product of floats ended a last digit below it: 15 digits are meant."""
+    return math.floor(float(f"{x:.15g}"))
+
+
 _TERMS: Mapping[str, Term] = MappingProxyType(
     {
         term.name: term
         for term in (
-            Term("params", "parameters", format_count, math.floor),
-            Term("tokens", "tokens", lambda x: f"{format_count(x)} tokens", math.floor),
+            Term("params", "parameters", format_count, _floor),
+            Term("tokens", "tokens", lambda x: f"{format_count(x)} tokens", _floor),
             Term("days", "time", lambda x: f"{format_number(x)} days"),
             Term("num_chips", "chips", _show_chips, _ceil),
             Term("mfu", "MFU", format_number),
