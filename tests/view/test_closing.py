@@ -29,6 +29,14 @@ def test_without_a_tolerance_there_is_no_verdict():
     assert cells["predicted"] == "43 %"
 
 
+def test_the_difference_of_two_utilisations_is_in_points():
+    """52.9 % instead of 61.7 % is 8.8 points less, and 8.8 / 52.9 = 16.6 % less: two numbers, two units."""
+    cells, _ = row(Difference("mfu", "1", 0.617, 0.529))
+    assert (cells["difference"], cells["relative"]) == ("-8.80 points", "-16.6 %")
+    cells, _ = row(Difference("mfu", "1", 0.617, None))
+    assert cells["difference"] == "unknown"
+
+
 def test_a_difference_below_three_figures_shows_every_digit():
     """Two whole amounts that look alike rounded are shown whole, or the difference could not be seen."""
     cells, _ = row(Difference("peak_bytes", "B", 2**30, 2**30 + 8, 0))

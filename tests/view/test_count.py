@@ -24,6 +24,27 @@ def test_a_mixture_is_held_against_its_active_parameters():
     ledger = count(mixtral, RECIPE)
     text = draw(count_screen(mixtral, RECIPE, ledger, depth=1, memory={}, how="by formula"))
     assert "active" in text
+    per_token = ledger.flops / (2 * 64)
+    assert f"= {per_token / 12_879_925_248:.2f} × the active N" in text  # 46.7B parameters in all
+
+
+def test_hardware_flops_stand_beside_model_flops():
+    """A fused backward kernel makes the scores again, 2·B·H·T²·d more a layer; full recompute runs each layer again.
+
+    GPT-2: 12 layers of 12 heads of 64, 12·D² weights in products and 4·T²·D FLOPs of attention a sequence. Recompute
+    stops before the last product, of 4·D² weights: nothing that the backward pass reads comes after it.
+    """
+    B, T, D, L = 2, 64, 768, 12
+    again = L * 2 * B * 12 * T * T * 64
+    recomputed = L * (2 * B * T * (12 - 4) * D * D + 4 * B * T * T * D)
+    for recompute, more in (("none", again), ("full", again + recomputed)):
+        recipe = replace(RECIPE, recompute=recompute)
+        ledger = count(GPT2, recipe)
+        text = draw(count_screen(GPT2, recipe, ledger, depth=1, memory={}, how="by formula"))
+        assert f"{ledger.flops + more:,} with attention as executed and recompute in" in text
+    plain = replace(RECIPE, attention="math")
+    text = draw(count_screen(GPT2, plain, count(GPT2, plain), depth=1, memory={}, how="by formula"))
+    assert "hardware FLOPs" not in text
 
 
 def test_activations_sum_to_the_whole():

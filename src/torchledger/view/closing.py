@@ -45,7 +45,9 @@ def show_amount(value: float | None, unit: str) -> str:
 def _row(each: Difference) -> Row:
     shown = [show_amount(value, each.unit) for value in (each.predicted, each.measured, each.difference)]
     if each.quantity.endswith("mfu"):
-        shown = [format_percent(value) for value in (each.predicted, each.measured, each.difference)]
+        # a difference of two shares is in points: percent would say a share of one of them
+        points = UNKNOWN if each.difference is None else f"{format_number(100 * each.difference)} points"
+        shown = [format_percent(each.predicted), format_percent(each.measured), points]
     if each.unit in {"FLOP", "B"} and each.relative and abs(each.relative) < 0.005:
         # two whole amounts that three figures cannot tell apart are shown to the last one
         shown = [group_digits(value) for value in (each.predicted, each.measured, each.difference)]

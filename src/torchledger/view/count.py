@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchledger.formula import Activation, PerToken, num_active_parameters, num_embedding_parameters, num_parameters
-from torchledger.ledger import Ledger
+from torchledger.ledger import HARDWARE_FLOPS, Ledger
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.units import format_bytes, format_count, format_flops, format_number, group_digits
 from torchledger.view.memory import memory_bars
@@ -59,7 +59,11 @@ def count_facts(model: ModelSpec, recipe: Recipe, ledger: Ledger, how: str) -> t
     if flops is not None:
         per_token = flops / recipe.tokens_per_step
         times = format_number(per_token / active)
-        facts.append(("", f"{format_flops(per_token)} a token = {times} × N (the napkin takes 6 × N)"))
+        n = "N" if active == total else "the active N"
+        facts.append(("", f"{format_flops(per_token)} a token = {times} × {n} (the napkin takes 6 × N)"))
+        run = ledger.under(HARDWARE_FLOPS).flops
+        if run != flops:
+            facts.append(("", f"{group_digits(run)} with attention as executed and recompute in (hardware FLOPs)"))
     facts.append(("counted", how))
     return tuple(facts)
 

@@ -81,7 +81,7 @@ class _Node:
 
     name: str
     lines: list[Line] = field(default_factory=list)
-    own: int = 0
+    own: list[Line] = field(default_factory=list)
     children: dict[str, _Node] = field(default_factory=dict)
 
 
@@ -122,12 +122,16 @@ def _tree(ledger: Ledger) -> _Node:
         for part in (line.module or "(step)").split("."):
             node = node.children.setdefault(part, _Node(part))
             node.lines.append(line)
-        node.own += 1
+        node.own.append(line)
     return root
 
 
 def _walk(node: _Node, level: int) -> Iterable[tuple[_Node, int]]:
-    """Nodes below `node` with their level; a chain of single children without lines of their own is one node."""
+    """Nodes below `node` with their level; a chain of single children without lines of their own is one node.
+
+    A module that does something itself beside what its children do ends with a row of its own, so that the rows of
+    every level add up to the row above them.
+    """
     for child in node.children.values():
         merged = child
         while len(merged.children) == 1 and not merged.own:
@@ -135,3 +139,5 @@ def _walk(node: _Node, level: int) -> Iterable[tuple[_Node, int]]:
             merged = _Node(f"{merged.name}.{only.name}", only.lines, only.own, only.children)
         yield merged, level
         yield from _walk(merged, level + 1)
+    if node.own and node.children:
+        yield _Node("(itself)", node.own), level
