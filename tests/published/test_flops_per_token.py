@@ -102,15 +102,15 @@ def test_every_formula_in_the_list_is_held_against_a_figure():
     assert {OUR_NAME[row["convention"]] for row in FIGURES} == set(FORMULAS)
 
 
-DENSE = [name for name in names() if get(name).moe is None and get(name).attention.kind == "standard"]
-
-
-@pytest.mark.parametrize("name", [name for name in DENSE if get(name).embedding_size is None])
+@pytest.mark.parametrize("name", names())
 def test_our_count_is_megatrons_with_the_whole_square_of_attention(name):
-    """6 times the weights of the matmuls and 12·L·H·Q·T: to the last FLOP, on every dense preset."""
+    """6 times the weights of the matmuls and 12·L·H·Q·T: to the last FLOP, on every preset.
+
+    A mixture's weights are those that a token meets; latent attention's Q is the mean of its query and value widths.
+    """
     spec, T = get(name), 64
     ours = flops_per_token(spec, Recipe(batch_size=2, sequence_length=T))
-    other_half = 6 * spec.num_layers * T * spec.attention.num_heads * spec.head_size
+    other_half = 6 * spec.num_layers * T * spec.attention.num_heads * (spec.head_size + spec.value_head_size) // 2
     assert ours == FORMULAS["Megatron-Core"][2](spec, T) + other_half
 
 
@@ -134,4 +134,18 @@ def test_a_mixture_counts_the_experts_a_token_visits():
     """Mixtral 8x7B has 46.7B parameters and uses 12.9B a token (arXiv:2401.04088, section 2)."""
     answers = {answer.name: answer.flops for answer in per_token(get("mixtral-8x7b"), 4096)}
     assert math.isclose(answers["6N"], 6 * 12.9e9, rel_tol=0.005)
+    layer = 4096 * (2 * 4096 + 2 * 1024) + 2 * 3 * 4096 * 14336 + 8 * 4096  # attention, two experts of eight, router
+    assert answers["Megatron-Core"] == 6 * (32 * layer + 32000 * 4096) + 6 * 32 * 4096 * 4096
     assert math.isclose(answers["this ledger, attention full"], answers["torchtitan"], rel_tol=1e-3)
+
+
+def test_latent_attention_and_a_narrow_embedding_count_their_own_matrices():
+    """DeepSeek-V3 (arXiv:2412.19437, section 4.2) and OPT-350M, whose embedding of 512 is projected in and out."""
+    D, H = 7168, 128
+    attention = 1536 * (D + H * 192) + D * (512 + 64) + 512 * H * (128 + 128) + H * 128 * D
+    mixture = (8 + 1) * 3 * D * 2048 + 256 * D
+    weights = 61 * attention + 3 * 3 * D * 18432 + 58 * mixture + 129280 * D
+    causal = 6 * 61 * 4096 * H * (192 + 128) // 2
+    assert FORMULAS["Megatron-Core"][2](get("deepseek-v3"), 4096) == 6 * weights + causal
+    weights = 24 * 12 * 1024 * 1024 + 2 * 1024 * 512 + 50272 * 512
+    assert FORMULAS["Megatron-Core"][2](get("opt-350m"), 2048) == 6 * weights + 6 * 24 * 2048 * 1024

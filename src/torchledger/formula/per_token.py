@@ -107,14 +107,15 @@ def torchtitan(spec: ModelSpec, T: Amount) -> Amount:
 def megatron(spec: ModelSpec, T: Amount) -> Amount:
     """6 times the weights of matmuls, head included, and 6·L·H·Q·T for causal attention.
 
-    Source: `num_floating_point_operations` in github.com/NVIDIA/Megatron-LM megatron/training/training.py, dense.
+    Source: `num_floating_point_operations` in github.com/NVIDIA/Megatron-LM megatron/training/training.py.
     """
-    weights = spec.num_layers * _layer_weights(spec) + spec.vocab_size * spec.hidden_size
-    return 6 * weights + 6 * spec.num_layers * T * _attention_width(spec)
+    return 6 * (_layer_weights(spec) + _head_weights(spec)) + 6 * spec.num_layers * T * _attention_width(spec)
 
 
 def chinchilla(spec: ModelSpec, T: Amount) -> Amount:
-    """Appendix F as printed: embedding counted as a matmul, softmax as 3·H·T, weights of the model's own widths.
+    """Appendix F: embedding counted as a matmul, softmax as 3·H·T; weights of the model's own matrices.
+
+    The paper has multi-head attention and an MLP of two matrices, 4·D·F; a gated one has three here, 6·D·F.
 
     Source: Hoffmann et al., arXiv:2203.15556, appendix F.
     """
@@ -125,7 +126,7 @@ def chinchilla_table(spec: ModelSpec, T: Amount) -> Amount:
     """The same without embedding and logits, which is what table A4 of the paper shows."""
     width = _attention_width(spec)
     mixing = 2 * T * width + 3 * spec.attention.num_heads * T + 2 * T * width
-    return 3 * spec.num_layers * (2 * _layer_weights(spec) + mixing)
+    return 3 * (2 * _layer_weights(spec) + spec.num_layers * mixing)
 
 
 def casson(spec: ModelSpec, T: Amount) -> Amount:
@@ -169,7 +170,7 @@ FORMULAS: Mapping[str, _Formula] = {
     ),
     "Megatron-Core": ("6·(matmul weights) + 6·L·H·Q·T", "https://github.com/NVIDIA/Megatron-LM", megatron),
     "Chinchilla appendix F": (
-        "3·(2·V·D + L·(attention + 4·D·F) + 2·D·V)",
+        "3·(2·V·D + L·(attention + MLP) + 2·D·V)",
         "https://arxiv.org/abs/2203.15556",
         chinchilla,
     ),
@@ -196,10 +197,38 @@ def _attention_width(spec: ModelSpec) -> Amount:
 
 
 def _layer_weights(spec: ModelSpec) -> Amount:
-    """Weights of the matmuls of a dense layer with standard attention."""
-    H, K, Q, D = spec.attention.num_heads, spec.num_key_value_heads, spec.head_size, spec.hidden_size
-    maps = 3 if spec.mlp.kind == "gated" else 2
-    return 2 * D * H * Q + 2 * D * K * Q + maps * D * spec.mlp.intermediate_size
+    """Weights of all layers' matmuls that a token meets: of a mixture its router, its experts, the shared one."""
+    mixtures = sum(group.count for group in spec.layer_groups if group.is_moe)
+    dense = (spec.num_layers - mixtures) * _mlp_weights(spec, spec.mlp.intermediate_size)
+    weights = spec.num_layers * _attention_weights(spec) + dense
+    if spec.moe is None:
+        return weights
+    width = spec.moe.experts_per_token * spec.moe.intermediate_size + spec.moe.shared_intermediate_size
+    gates = spec.moe.num_experts + (1 if spec.moe.shared_gate else 0)
+    return weights + mixtures * (_mlp_weights(spec, width) + gates * spec.hidden_size)
+
+
+def _mlp_weights(spec: ModelSpec, intermediate_size: Amount) -> Amount:
+    return (3 if spec.mlp.kind == "gated" else 2) * spec.hidden_size * intermediate_size
+
+
+def _attention_weights(spec: ModelSpec) -> Amount:
+    """Query, key, value and output of a layer; of latent attention its maps down and up (arXiv:2405.04434, 2.1.2)."""
+    part, H, D = spec.attention, spec.attention.num_heads, spec.hidden_size
+    if part.kind == "standard":
+        return 2 * D * (H + spec.num_key_value_heads) * spec.head_size
+    queries = H * spec.head_size
+    query = part.query_rank * (D + queries) if part.query_rank else D * queries
+    key_value = D * (part.key_value_rank + part.rotary_head_size)
+    up = part.key_value_rank * H * (part.plain_head_size + part.value_head_size)
+    return query + key_value + up + H * part.value_head_size * D
+
+
+def _head_weights(spec: ModelSpec) -> Amount:
+    """The head, and the projections in and out of an embedding narrower than the model (OPT-350M)."""
+    if spec.embedding_size is None:
+        return spec.vocab_size * spec.hidden_size
+    return (spec.vocab_size + 2 * spec.hidden_size) * spec.embedding_size
 
 
 def _untied_head(spec: ModelSpec) -> Amount:
