@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchledger.formula import count, default_recipe, num_parameters
+from torchledger.formula import count, default_recipe, memory, num_parameters
 from torchledger.ledger import HARDWARE_FLOPS, Convention
 from torchledger.spec import (
     AttentionSpec,
@@ -209,3 +209,15 @@ def test_the_optimizer_runs_once_a_step_whatever_the_micro_batches(implementatio
     )
     steps = count(LLAMA, recipe).where(op="adamw")
     assert sum(line.total.flops_full for line in steps) == 11 * (LINEARS + V * D) + 10 * (2 * L + 1) * D
+
+
+def test_kept_bytes_of_micro_batches_are_told_to_be_a_sum():
+    """Four micro-batches keep four times what one does, one after the other: the ledger sums, the peak has one."""
+    quarter = Recipe(batch_size=1, sequence_length=T)
+    whole = Recipe(batch_size=4, sequence_length=T, accumulation_steps=4)
+    kept = {recipe.batch_size: count(LLAMA, recipe).total.bytes_kept for recipe in (quarter, whole)}
+    one = kept[1] + 8  # the loss of a micro-batch is divided by their number, which is kept as an FP64
+    assert kept[4] == 4 * one
+    assert (memory(LLAMA, quarter).activation_bytes, memory(LLAMA, whole).activation_bytes) == (kept[1], one)
+    told = [recipe for recipe in (quarter, whole) if any("micro-batch" in a for a in count(LLAMA, recipe).assumptions)]
+    assert told == [whole]

@@ -20,6 +20,7 @@ KEPT_ASSUMPTION = "kept bytes are those of the CPU's kernels of PyTorch 2.13 (RM
 BLOCKS_ASSUMPTION = (
     "executed attention FLOPs take the whole square: blocks that a fused kernel skips are counted as run"
 )
+MICRO_BATCHES_ASSUMPTION = "kept bytes of lines are those of all micro-batches, of which one at a time is alive"
 
 
 def default_recipe(spec: ModelSpec) -> Recipe:
@@ -57,6 +58,8 @@ def count(spec: ModelSpec, recipe: Recipe | None = None, *, convention: Conventi
         assumptions.append(
             f"no fused attention: {why}, so that the CPU writes and keeps them" if why else BLOCKS_ASSUMPTION
         )
+    if recipe.accumulation_steps != 1:
+        assumptions.append(MICRO_BATCHES_ASSUMPTION)
     return Ledger.of(_lines(spec, recipe, tape), convention=convention, assumptions=assumptions)
 
 
