@@ -1,19 +1,34 @@
-"""What would fit, found without tracing every micro-batch."""
+"""What would fit, found without tracing every micro-batch and without taking the memory that is not there."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from torchledger.cli.prediction import _tensor_peak_bytes, look
+from torchledger.cli import prediction
+from torchledger.cli.prediction import _peak_bytes, _probed, look
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 
 TINY = ModelSpec("tiny", 64, 16, 2, 32, AttentionSpec(4), MlpSpec(64))
+SETUP = SimpleNamespace(spec=TINY, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("accumulation_steps", [1, 2, 4, 8])
 def test_the_peak_of_many_micro_batches_is_that_of_two(recompute, accumulation_steps):
-    """The short cut gives the peak of the whole step, to the byte."""
+    """The short cut gives the peak of the whole step, what kernels hold inside included, to the byte."""
     recipe = Recipe(batch_size=8, sequence_length=16, accumulation_steps=accumulation_steps)
     recipe = replace(recipe, recompute=recompute)
-    assert _tensor_peak_bytes(TINY, recipe) == look(TINY, recipe).peak().peak_bytes
+    trace = look(TINY, recipe)
+    whole = trace.timeline.peak(internal=_probed(trace, SETUP.device, 2**40).by_call(trace))
+    assert _peak_bytes(SETUP, recipe, 2**40) == whole.peak_bytes
+
+
+def test_kernels_are_probed_only_where_their_operands_fit(monkeypatch):
+    """A probe takes real memory: where the tensors alone are too many, none is run."""
+    trace = look(TINY, Recipe(batch_size=8, sequence_length=16))
+    peak_bytes = trace.peak().peak_bytes
+    assert _probed(trace, SETUP.device, peak_bytes).internal_bytes
+    monkeypatch.setattr(prediction, "probe", lambda *_, **__: pytest.fail("probed what does not fit"))
+    assert not _probed(trace, SETUP.device, peak_bytes - 1).internal_bytes

@@ -1,9 +1,11 @@
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -84,23 +86,45 @@ def test_a_dry_run_predicts_and_trains_nothing(ask, here):
     assert not (here / "runs").exists()
 
 
-def test_what_does_not_fit_is_exit_code_3_with_what_would(ask, here, monkeypatch):
-    """With less free memory than the peak, the answer names the mildest change that fits, and it does fit."""
-    whole = ask("train", "run.toml", "--dry-run", "--json").json["answer"]["prediction"]["peak_tensor_bytes"]
+@pytest.fixture
+def free(monkeypatch):
+    """Say how much memory is free."""
     known = prediction.facts
 
-    def scarce(device):
-        facts = known(device)
-        return type(facts)(**{**{n: getattr(facts, n) for n in facts.__slots__}, "free_bytes": whole - 1})
+    def say(free_bytes):
+        monkeypatch.setattr(prediction, "facts", lambda device: replace(known(device), free_bytes=free_bytes))
 
-    monkeypatch.setattr(prediction, "facts", scarce)
+    return say
+
+
+def test_what_does_not_fit_is_exit_code_3_with_what_would(ask, here, free):
+    """With less free memory than the peak, the answer names the mildest change that fits, and it does fit."""
+    whole = ask("train", "run.toml", "--dry-run", "--json").json["answer"]["prediction"]["peak_bytes"]
+    free(whole - 1)
     answer = ask("train", "run.toml")
     assert answer.code == 3
     assert "does not fit" in answer.err
+    assert not (here / "runs").exists()
     assert "recipe.accumulation_steps=2 recipe.recompute=none fits" in answer.err
+    told = int(re.search(r"fits: ([\d,]+) bytes", answer.err)[1].replace(",", ""))
     fitting = ask("train", "run.toml", "--dry-run", "--json", "--set", "recipe.accumulation_steps=2")
-    assert fitting.json["answer"]["prediction"]["peak_tensor_bytes"] < whole
+    assert fitting.code == 0
+    assert fitting.json["answer"]["prediction"]["peak_bytes"] == told < whole
     assert ask("train", "run.toml", "--force").code == 0
+
+
+def test_a_run_far_too_large_is_refused_without_taking_memory(ask, here, free):
+    """Tensors of terabytes are exit code 3 and a least recipe, not a process that the system kills."""
+    large = ("--set", "recipe.batch_size=65536", "--set", "recipe.sequence_length=512")
+    text = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(2000))
+    (here / "text.txt").write_text(text)
+    assert ask("prepare", "text.txt", "--out", "data", "--tokenizer", "bytes").code == 0
+    wide = (here / "tiny.toml").read_text().replace("hidden_size = 8", "hidden_size = 4096")
+    (here / "wide.toml").write_text(wide)
+    free(2**26)
+    answer = ask("train", "run.toml", "--set", "model=wide.toml", *large)
+    assert answer.code == 3, answer.err
+    assert "does not fit" in answer.err
 
 
 def test_a_loss_that_is_no_number_fails_with_the_last_good_checkpoint(ask, here):

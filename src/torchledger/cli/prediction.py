@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import torch
+
 from torchledger.formula import count, num_parameters
 from torchledger.ledger import CONTRACTIONS, Ledger
 from torchledger.machine.profile import MachineProfile
@@ -30,7 +32,8 @@ class Prediction:
         setup: the run.
         ledger: one step by formula.
         trace: the same step looked at on no memory.
-        scratch: what its kernels were probed to hold inside; nothing was probed where the device is no CPU.
+        scratch: what its kernels were probed to hold inside; nothing was probed where the device is no CPU, or where
+            the tensors alone do not fit.
         profile: what this machine was measured to deliver.
         time: seconds of the step, line by line.
         free_bytes: memory that was free when it was told.
@@ -123,6 +126,8 @@ class Prediction:
             "MFU is held against the largest matmul measured here, not against a data sheet",
             "seconds are of training steps alone: evaluation, saving and sampling come on top",
         ]
+        if self.setup.device.type == "cpu" and not self.scratch.internal_bytes:
+            own.append("what kernels hold inside is not in the peak: to probe them takes the memory that is not there")
         if self.setup.device.type != "cpu":
             own.append(f"memory is that of the CPU's kernels; what {self.setup.device.type} kernels hold is not in it")
         unknown = self.time.unknown
@@ -152,9 +157,7 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     """
     recipe, device = setup.recipe, setup.device
     trace = look(setup.spec, recipe)
-    scratch = (
-        probe((call.signature for call in trace.calls), on_progress=on_progress) if device.type == "cpu" else Scratch()
-    )
+    scratch = _probed(trace, device, facts(device).free_bytes, on_progress)
     formats = tuple(dict.fromkeys(("fp32", recipe.precision)))
     profile = calibrate(device, formats=formats, on_progress=on_progress)
     return Prediction(
@@ -168,6 +171,16 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     )
 
 
+def _probed(trace: Trace, device: torch.device, free_bytes: int, on_progress: Progress | None = None) -> Scratch:
+    """What the kernels of a step hold inside; nothing where the tensors do not fit.
+
+    A probe holds an operation's operands for real, and the system kills who asks for more memory than there is.
+    """
+    if device.type != "cpu" or trace.peak().peak_bytes > free_bytes:
+        return Scratch()
+    return probe((call.signature for call in trace.calls), on_progress=on_progress)
+
+
 def disagreement(prediction: Prediction) -> tuple[str, ...]:
     """Where formula and trace count different contraction FLOPs, account by account; empty where they agree."""
     kinds = set(CONTRACTIONS)
@@ -178,9 +191,10 @@ def disagreement(prediction: Prediction) -> tuple[str, ...]:
 
 
 def what_would_fit(setup: Setup, free_bytes: int) -> str:
-    """The mildest change of the recipe whose tensors fit into `free_bytes`, in words; what is least if nothing does.
+    """The mildest change of the recipe that fits into `free_bytes`, in words; what is least if nothing does.
 
-    Smaller micro-batches come first, since they cost no FLOPs; then recomputing each layer; then both.
+    Smaller micro-batches come first, since they cost no FLOPs; then recomputing each layer; then both. On a CPU the
+    kernels of a change whose tensors fit are probed before it is named.
     """
     recipe = setup.recipe
     least: tuple[int, str] | None = None
@@ -189,20 +203,26 @@ def what_would_fit(setup: Setup, free_bytes: int) -> str:
     for recompute in ("none", "full"):
         for accumulation_steps in steps:
             changed = replace(recipe, recompute=recompute, accumulation_steps=accumulation_steps)
-            peak_bytes = _tensor_peak_bytes(setup.spec, changed)
+            peak_bytes = _peak_bytes(setup, changed, free_bytes)
             words = f"recipe.accumulation_steps={accumulation_steps} recipe.recompute={recompute}"
             if peak_bytes <= free_bytes:
-                return f"{words} fits: {peak_bytes:,} bytes of tensors at the peak"
+                return f"{words} fits: {peak_bytes:,} bytes at the peak"
             if least is None or peak_bytes < least[0]:
                 least = (peak_bytes, words)
     assert least is not None
-    return f"the least is {least[0]:,} bytes of tensors, with {least[1]}; take a smaller model or a shorter sequence"
+    return f"the least is {least[0]:,} bytes, with {least[1]}; take a smaller model or a shorter sequence"
 
 
-def _tensor_peak_bytes(spec: ModelSpec, recipe: Recipe) -> int:
-    """Peak of a step's tensors: micro-batches after the second repeat it, but for their token ids and kept losses."""
+def _peak_bytes(setup: Setup, recipe: Recipe, free_bytes: int) -> int:
+    """Peak of a step with what kernels hold inside, or that of its tensors where they alone do not fit.
+
+    Micro-batches after the second repeat it, but for their token ids and kept losses.
+    """
     few = min(recipe.accumulation_steps, 2)
     short = replace(recipe, batch_size=few * recipe.micro_batch_size, accumulation_steps=few)
     ids_bytes = 2 * 8 * (recipe.tokens_per_step - short.tokens_per_step)  # inputs and targets, int64
     losses_bytes = 4 * (recipe.accumulation_steps - few)
-    return look(spec, short).peak().peak_bytes + ids_bytes + losses_bytes
+    beyond = ids_bytes + losses_bytes
+    trace = look(setup.spec, short)
+    inside = _probed(trace, setup.device, free_bytes - beyond).by_call(trace)
+    return trace.timeline.peak(internal=inside).peak_bytes + beyond
