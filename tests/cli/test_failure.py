@@ -25,6 +25,7 @@ def named(name, *, cause=None):
         (named("CheckpointError"), 1),
         (named("RunFolderError"), 2),
         (named("RunFolderError", cause=OSError(errno.ENOSPC, "No space left on device")), 1),
+        (named("PrepareError", cause=named("TokenFileError", cause=OSError(errno.ENOSPC, "No space left"))), 1),
         (named("PrepareError", cause=FileNotFoundError(2, "No such file")), 2),
         (OSError(errno.EACCES, "Permission denied", "x.json"), 1),
         (RuntimeError("our mistake"), 1),

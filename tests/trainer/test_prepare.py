@@ -228,6 +228,23 @@ def test_failure_leaves_the_earlier_preparation(source, tmp_path, monkeypatch):
     assert not list((tmp_path / "out").glob(".*"))
 
 
+def test_a_damaged_preparation_is_made_anew(source, tmp_path):
+    """Data whose bytes have changed is not taken for an identical preparation, though its size and header are right."""
+    first = prepare(source, tmp_path / "out", tokenizer="bytes")
+    whole = first.train_path.read_bytes()
+    first.train_path.write_bytes(whole[:4096] + bytes([whole[4096] ^ 1]) + whole[4097:])
+    again = prepare(source, tmp_path / "out", tokenizer="bytes")
+    assert not again.reused
+    assert again.train_path.read_bytes() == whole
+
+
+def test_a_vocabulary_beyond_the_text_takes_no_memory(source, tmp_path):
+    """More tokens than any text can give are asked for in vain, and are not set aside memory for."""
+    data = prepare(source, tmp_path / "out", vocab_size=10**12)
+    assert 257 <= data.vocab_size < 10**6
+    assert any("fewer than the 1000000000000 asked for" in line for line in data.assumptions)
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -65,3 +65,21 @@ def test_a_foreign_tokenizer_is_noticed(data):
     (data.folder / "tokenizer.json").write_text('{"version": "1.0"}')
     with pytest.raises(PrepareError, match=r"tokenizer\.json"):
         load_prepared(data.folder)
+
+
+def test_a_flipped_bit_is_found_by_reading_to_the_end(data):
+    """An id that has become another one of the vocabulary is found by its file's checksum, and only by that."""
+    content = bytearray(data.train_path.read_bytes())
+    content[4096] ^= 1
+    data.train_path.write_bytes(content)
+    with pytest.raises(PrepareError, match=r"is damaged: .*train\.tokens .* checksum .* prepare it again"):
+        load_prepared(data.folder).verify()
+
+
+def test_a_summary_that_is_no_text_is_told_in_a_line(data):
+    """Bytes that are not UTF-8 are told by their place, not with the whole page."""
+    page = data.folder / "prepare.json"
+    page.write_bytes(page.read_bytes().replace(b"train", b"tr\xffin", 1))
+    with pytest.raises(PrepareError, match=r"byte \d+ is not UTF-8") as caught:
+        load_prepared(data.folder)
+    assert len(str(caught.value)) < 300

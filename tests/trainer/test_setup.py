@@ -75,6 +75,21 @@ def test_missing_and_truncated_data_are_told(config, tmp_path, data_folder):
         resolve(replace(config, data=copy))
 
 
+def test_changed_bytes_are_found_before_anything_is_trained(config, tmp_path, data_folder, monkeypatch):
+    """A token file of the right size with other ids in it is refused; one too large to read through is said to be so."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in data_folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    content = bytearray((copy / "train.tokens").read_bytes())
+    content[4097] ^= 0xFF  # the high byte of the first id
+    (copy / "train.tokens").write_bytes(content)
+    with pytest.raises(PrepareError, match="beyond its vocabulary of 257"):
+        resolve(replace(config, data=copy))
+    monkeypatch.setattr("torchledger.trainer.setup.VERIFIED_BYTES", 0)
+    assert any("were not read through" in line for line in resolve(replace(config, data=copy)).assumptions)
+
+
 def test_fp16_on_a_cpu_and_a_missing_gpu_are_told(config):
     """A format and a device that are not to be had here are refused with the reason."""
     with pytest.raises(PrecisionError, match="many times slower"):

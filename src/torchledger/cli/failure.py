@@ -73,9 +73,10 @@ _CODES = {"NonFinite": FAILED, "CheckpointError": FAILED, "OutOfMemory": DOES_NO
 
 def _code_of(error: ValueError) -> int:
     """A full disk or a folder that cannot be written is no fault of the question, nor is a loss that is no number."""
-    if isinstance(error.__cause__, OSError) and not isinstance(
-        error.__cause__, (FileNotFoundError, NotADirectoryError)
-    ):
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    if cause is not None and not isinstance(cause, (FileNotFoundError, NotADirectoryError)):
         return FAILED
     return _CODES.get(type(error).__name__, WRONG_USAGE)
 

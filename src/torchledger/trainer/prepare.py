@@ -144,9 +144,12 @@ def _hash_inputs(sources: Sources, choice: _Choice, validation_fraction: float, 
 def _find_earlier(folder: Path, inputs_hash: str) -> PreparedData | None:
     try:
         earlier = load_prepared(folder)
-    except PrepareError:  # nothing there, or not whole: it is made anew
+        if earlier.inputs_hash != inputs_hash:
+            return None
+        earlier.verify()
+    except PrepareError:  # nothing there, not whole, or damaged: it is made anew
         return None
-    return replace(earlier, reused=True) if earlier.inputs_hash == inputs_hash else None
+    return replace(earlier, reused=True)
 
 
 def _prepare(
@@ -215,7 +218,8 @@ def _make_tokenizer(
         assumptions.append(f"the tokenizer was trained on one megabyte of text in {every}")
     training = (piece for piece in _reported(pieces(sources, split), sources, progress, "training the tokenizer"))
     texts = (piece.text for i, piece in enumerate(training) if i % every == 0 and not piece.validation)
-    tokenizer = train_bpe(texts, choice.vocab_size)
+    # Each merge needs text of its own. The library sets memory aside for all that is asked for, and aborts where it fails.
+    tokenizer = train_bpe(texts, min(choice.vocab_size, SMALLEST_BPE + sources.num_bytes))
     if tokenizer.vocab_size < choice.vocab_size:
         assumptions.append(f"the text gave {tokenizer.vocab_size} tokens, fewer than the {choice.vocab_size} asked for")
     return tokenizer, tuple(assumptions)

@@ -106,6 +106,23 @@ class PreparedData:
         """
         return load_tokenizer(self.tokenizer_path)
 
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all token ids, which is what `verify` reads."""
+        return sum(TokenFile.open(path).header.payload_bytes for path in (self.train_path, self.validation_path))
+
+    def verify(self) -> None:
+        """Read both token files whole and prove them: every id in the vocabulary, both checksums.
+
+        Raises:
+            PrepareError: naming the first fault.
+        """
+        try:
+            for path in (self.train_path, self.validation_path):
+                TokenFile.open(path, verify=True)
+        except TokenFileError as error:
+            raise PrepareError(f"the prepared data in {self.folder} is damaged: {error}; prepare it again") from error
+
     def to_dict(self) -> dict[str, Any]:
         """Rows for JSON; `folder` and `reused` are where and when, not what, and are left out."""
         row = asdict(self)
@@ -131,6 +148,8 @@ class PreparedData:
 def load_prepared(folder: Path | str) -> PreparedData:
     """Read what `prepare` wrote into `folder`, and check that its files are there, whole, and belong together.
 
+    Of the token files only headers and sizes are read; `PreparedData.verify` reads them to the last id.
+
     Raises:
         PrepareError: nothing prepared there, or not whole: what is missing or does not match.
     """
@@ -142,6 +161,8 @@ def load_prepared(folder: Path | str) -> PreparedData:
         raise PrepareError(f"no prepared data in {folder} ({SUMMARY_NAME} is missing); run prepare first") from None
     except OSError as error:
         raise PrepareError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:  # whose own words are the whole page
+        raise PrepareError(f"{path} is damaged: byte {error.start:,} is not UTF-8; prepare it again") from error
     except (ValueError, KeyError, TypeError) as error:
         raise PrepareError(f"{path} is damaged or of another version ({error!r}); prepare it again") from error
     try:
