@@ -53,7 +53,8 @@ def choose_kernel(spec: ModelSpec, recipe: Recipe, device: torch.device) -> Kern
         return KernelChoice("fused", f"attention fused: taken without a probe on {device.type}")
     math_s, fused_s = (_probe(kernel, spec, recipe, device, rows) for kernel in ("math", "fused"))
     chosen: Kernel = "math" if math_s < fused_s else "fused"
-    reason = f"attention {chosen}: a layer's takes {math_s:.2g} s with scores in memory and {fused_s:.2g} s fused here"
+    times = f"{math_s:.2g} s with scores in memory and {fused_s:.2g} s fused here"
+    reason = f"attention {chosen}: a layer's takes a core {times}"
     return KernelChoice(chosen, reason, math_s, fused_s)
 
 
