@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -54,16 +55,59 @@ length = 3.5
         assert part in text
 
 
+def test_mistakes_of_form_and_of_sense_are_told_in_one_message(tmp_path):
+    """A value of the wrong type does not hide that another is impossible, nor a model that is none or cannot be."""
+    path = tmp_path / "run.toml"
+    path.write_text(
+        """
+model = "gtp2"
+data = 3
+num_steps = 0
+keep = 0
+name = "a/b"
+[recipe]
+sequence_length = 0
+[sample]
+length = -1
+"""
+    )
+    with pytest.raises(ConfigError) as caught:
+        configs.load(path, RunConfig)
+    told = dict(caught.value.mistakes)
+    assert set(told) == {"model", "data", "keep", "name", "recipe.sequence_length", "sample.length"}
+    assert "did you mean 'gpt2'?" in told["model"]
+    assert all(f"[{path}:" in message for message in told.values())
+
+
+def test_a_model_that_cannot_be_is_told_with_its_lines(config, tmp_path):
+    """The mistakes of a model's table stand at their own lines, one in a list included."""
+    path = tmp_path / "run.toml"
+    text = configs.to_toml(config).replace("num_layers = ", "num_layers = 1 # ", 1)
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        configs.load(path, RunConfig, sets=["model.attention.window_pattern=[-1]", "model.norm.epsilon=-1"])
+    assert {place for place, _ in caught.value.mistakes} == {"model.attention.window_pattern[0]", "model.norm.epsilon"}
+
+
+def test_what_ties_two_fields_is_not_judged_where_one_is_unread(tmp_path):
+    """A misspelt num_steps is one mistake, not two."""
+    path = tmp_path / "run.toml"
+    path.write_text('model = "gpt2"\ndata = "data"\nnum_step = 10\n')
+    with pytest.raises(ConfigError) as caught:
+        configs.load(path, RunConfig)
+    assert [place for place, _ in caught.value.mistakes] == ["num_step"]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_steps": -1}, "num_steps must be at least 0"),
+        ({"num_steps": -1}, "num_steps: must be at least 0"),
         ({"num_steps": 0}, "give num_steps or recipe.num_tokens"),
         ({"recipe": Recipe(batch_size=4, sequence_length=16, num_tokens=100)}, "8 is 512 tokens, but .* says 100"),
-        ({"recipe": Recipe(batch_size=4, accumulation_steps=3)}, r"recipe\.accumulation_steps 3 does not divide"),
-        ({"keep": 0}, "keep must be at least 1"),
-        ({"num_threads": 0}, "num_threads must be at least 1"),
-        ({"name": "a/b"}, "name 'a/b' becomes a folder"),
+        ({"recipe": Recipe(batch_size=4, accumulation_steps=3)}, r"recipe\.accumulation_steps: 3 does not divide"),
+        ({"keep": 0}, "keep: must be at least 1"),
+        ({"num_threads": 0}, "num_threads: must be at least 1"),
+        ({"name": "a/b"}, "name: 'a/b' becomes a folder"),
     ],
 )
 def test_impossible_values_are_named(config, fields, message):
@@ -77,3 +121,6 @@ def test_sampling_values_are_checked():
     for field in ("length", "temperature", "top_k"):
         with pytest.raises(ValueError, match="at least 0"):
             SampleConfig(**{field: -1})
+    for endless in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="finite"):
+            SampleConfig(temperature=endless)

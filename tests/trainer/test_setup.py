@@ -76,7 +76,7 @@ def test_missing_and_truncated_data_are_told(config, tmp_path, data_folder):
 
 
 def test_changed_bytes_are_found_before_anything_is_trained(config, tmp_path, data_folder, monkeypatch):
-    """A token file of the right size with other ids in it is refused; one too large to read through is said to be so."""
+    """A token file of the right size with other ids in it is refused; one too large to read through is called so."""
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in data_folder.iterdir():

@@ -6,6 +6,7 @@ from typing import Any
 
 Place = tuple[str | int, ...]
 
+_POSITION = re.compile(r"\[(\d+)\]$")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -42,3 +43,15 @@ def split_dotted(text: str) -> Place:
         ((key, table),) = table.items()
         path.append(key)
     return tuple(path)
+
+
+def undotted(text: str) -> Place:
+    """The path that `dotted` wrote.
+
+    >>> undotted("attention.window_pattern[0]"), undotted('scaling."a.b"')
+    (('attention', 'window_pattern', 0), ('scaling', 'a.b'))
+    """
+    position = _POSITION.search(text)
+    if position is None:
+        return split_dotted(text)
+    return (*undotted(text[: position.start()]), int(position[1]))

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from torchledger.config.error import closest
-from torchledger.config.place import Place, dotted
+from torchledger.config.place import Place, dotted, undotted
 from torchledger.config.source import Source
 from torchledger.config.wording import amount_of, bare, choices, expected, members, shown
 from torchledger.units import Amount, UnitError, parse_count
 
 NONE: Final = "none"
 """TOML has no null: this word switches an optional field off."""
+MISTAKES: Final = "find_mistakes"
+"""A configuration's class may have a static method of this name: from the fields that could be read, by name, to the
+(dotted path, message) of everything that is wrong with them."""
 FAILED: Final = object()
 """Stands for a value that could not be made; a mistake has been noted."""
 
@@ -118,6 +121,11 @@ def _dataclass(value: Any, cls: type, place: Place, reading: Reading, base: Any)
             made[name] = default
         elif name not in suggested:
             reading.fail((*place, name), f"is missing; {_how_to_give((*place, name), types[name])}")
+    if hasattr(cls, MISTAKES):
+        # what could be read is judged even where the rest could not, so that nothing is told only in a second round
+        sound = {name: part for name, part in made.items() if part is not FAILED and name not in suggested}
+        for where, message in getattr(cls, MISTAKES)(sound):
+            reading.fail((*place, *undotted(where)), message)
     if len(reading.mistakes) > before:
         return FAILED
     try:

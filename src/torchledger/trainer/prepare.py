@@ -218,7 +218,7 @@ def _make_tokenizer(
         assumptions.append(f"the tokenizer was trained on one megabyte of text in {every}")
     training = (piece for piece in _reported(pieces(sources, split), sources, progress, "training the tokenizer"))
     texts = (piece.text for i, piece in enumerate(training) if i % every == 0 and not piece.validation)
-    # Each merge needs text of its own. The library sets memory aside for all that is asked for, and aborts where it fails.
+    # Each merge needs text of its own; the library aborts where it cannot set memory aside for all that is asked for.
     tokenizer = train_bpe(texts, min(choice.vocab_size, SMALLEST_BPE + sources.num_bytes))
     if tokenizer.vocab_size < choice.vocab_size:
         assumptions.append(f"the text gave {tokenizer.vocab_size} tokens, fewer than the {choice.vocab_size} asked for")

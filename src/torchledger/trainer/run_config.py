@@ -1,11 +1,15 @@
 """`RunConfig`: a training run as people write it in TOML. `setup.resolve` turns it into what is really done."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from torchledger.spec import ModelSpec, Recipe, recipe_mistakes
+from torchledger.config import ConfigError
+from torchledger.spec import ModelSpec, Recipe, SpecError, check, recipe_mistakes
+from torchledger.spec import load as load_model
+from torchledger.spec.check import Mistake
 
 __all__ = ["RunConfig", "SampleConfig", "stdlib_config_path"]
 
@@ -27,8 +31,14 @@ class SampleConfig:
     top_k: int = 50
 
     def __post_init__(self) -> None:
-        if self.length < 0 or self.top_k < 0 or self.temperature < 0:
-            raise ValueError("length, temperature and top_k must be at least 0")
+        _refuse("sample", self.find_mistakes(_fields(self)))
+
+    @staticmethod
+    def find_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
+        """What is wrong with the fields that are given, as (path, message)."""
+        for name in ("length", "temperature", "top_k"):
+            if name in given and not 0 <= given[name] < math.inf:
+                yield name, f"must be at least 0 and finite, is {given[name]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +84,57 @@ class RunConfig:
     sample: SampleConfig = field(default_factory=SampleConfig)
 
     def __post_init__(self) -> None:
-        found = list(self._mistakes())
-        if found:
-            raise ValueError("; ".join(found))
+        _refuse("run", _own_mistakes(_fields(self)))
 
-    def _mistakes(self) -> Iterator[str]:
-        yield from (f"recipe.{place} {message}" for place, message in recipe_mistakes(self.recipe))
-        at_least = {"num_steps": 0, "eval_interval": 0, "eval_batches": 0, "checkpoint_interval": 0}
-        at_least |= {"keep": 1, "log_interval": 1}
-        for name, least in at_least.items():
-            if getattr(self, name) < least:
-                yield f"{name} must be at least {least}, is {getattr(self, name)}"
-        if self.num_threads is not None and self.num_threads < 1:
-            yield f"num_threads must be at least 1, is {self.num_threads}"
-        if not self.name or "/" in self.name or "\\" in self.name or self.name.startswith("."):
-            yield f"name {self.name!r} becomes a folder: it needs at least one letter, and has no slash or leading dot"
-        if self.num_steps == 0 and self.recipe.num_tokens == 0:
-            yield "how long to train is not said; give num_steps or recipe.num_tokens"
-        if self.num_steps and self.recipe.num_tokens not in {0, self.num_steps * self.recipe.tokens_per_step}:
-            yield (
-                f"num_steps {self.num_steps} is {self.num_steps * self.recipe.tokens_per_step:,} tokens, but "
-                f"recipe.num_tokens says {self.recipe.num_tokens:,}; give one of them"
-            )
+    @staticmethod
+    def find_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
+        """What is wrong with the fields that are given, as (path, message); the model is looked up and checked too."""
+        model = None
+        try:
+            model = load_model(given["model"]) if isinstance(given.get("model"), str) else given.get("model")
+        except (SpecError, ConfigError) as error:
+            yield "model", str(error)
+        yield from (() if model is None else ((f"model.{place}", text) for place, text in check.mistakes(model)))
+        yield from _own_mistakes(given, model)
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(config)}
+
+
+def _refuse(what: str, mistakes: Iterable[Mistake]) -> None:
+    found = list(mistakes)
+    if found:
+        raise ConfigError(what, found)
+
+
+def _own_mistakes(given: Mapping[str, Any], model: ModelSpec | None = None) -> Iterator[Mistake]:
+    """All but those of the model itself. What ties two fields is judged where both are given."""
+    recipe = given.get("recipe")
+    found = [] if recipe is None else recipe_mistakes(recipe, model)
+    yield from ((f"recipe.{place}", message) for place, message in found)
+    at_least = {"num_steps": 0, "eval_interval": 0, "eval_batches": 0, "checkpoint_interval": 0}
+    at_least |= {"keep": 1, "log_interval": 1, "num_threads": 1}
+    for name, least in at_least.items():
+        value = given.get(name)
+        if value is not None and value < least:
+            yield name, f"must be at least {least}, is {value}"
+    name = given.get("name", "run")
+    if not name or "/" in name or "\\" in name or name.startswith("."):
+        yield "name", f"{name!r} becomes a folder: it needs at least one letter, and has no slash or leading dot"
+    if recipe is not None and "num_steps" in given and not found:
+        yield from _length_mistakes(given["num_steps"], recipe)
+
+
+def _length_mistakes(num_steps: int, recipe: Recipe) -> Iterator[Mistake]:
+    if num_steps == 0 and recipe.num_tokens == 0:
+        yield "num_steps", "is missing: how long to train is not said; give num_steps or recipe.num_tokens"
+    if num_steps > 0 and recipe.num_tokens not in {0, num_steps * recipe.tokens_per_step}:
+        tokens = num_steps * recipe.tokens_per_step
+        message = (
+            f"{num_steps} is {tokens:,} tokens, but recipe.num_tokens says {recipe.num_tokens:,}; give one of them"
+        )
+        yield "num_steps", message
 
 
 def stdlib_config_path() -> Path:
