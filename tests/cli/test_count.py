@@ -172,3 +172,39 @@ def test_json_is_json(ask, model_file):
     document = json.loads(ask("count", model_file, "--json").out)
     assert list(document) == ["schema", "question", "answer", "assumptions"]
     assert document["assumptions"]
+
+
+RUN = """
+data = "data"
+num_steps = 20
+name = "mine"
+precision = "bf16"
+attention = "auto"
+"""
+
+
+def test_a_runs_file_is_counted_with_its_model_and_recipe(ask, model_file):
+    """What `train` reads, `count` reads: the plain values beside the model are the run's, its folder is as good."""
+    text = RUN + model_file.read_text() + "\n[recipe]\nbatch_size = 3\nsequence_length = 4\n[sample]\nlength = 3\n"
+    (model_file.parent / "config.toml").write_text(text)
+    for path in (model_file.parent / "config.toml", model_file.parent):
+        answer = ask("count", path, "--json")
+        assert answer.code == 0, answer.err
+        assert answer.json["answer"]["tokens_per_step"] == 3 * 4
+        assert answer.json["question"]["recipe"]["precision"] == "bf16"
+        assert answer.json["question"]["model"]["num_layers"] == 2
+
+
+def test_a_runs_file_may_name_its_model(ask, model_file, tmp_path, monkeypatch):
+    """A preset, or a model file; a name that is none is told at its place, and so is a circle."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run.toml"
+    for named, num_layers in (("gpt2", 12), (model_file.name, 2)):
+        run.write_text(f'model = "{named}"' + RUN)
+        assert ask("count", "run.toml", "--json").json["question"]["model"]["num_layers"] == num_layers
+    run.write_text('model = "gtp2"' + RUN)
+    assert "run.toml: model: 'gtp2' is no model" in ask("count", "run.toml").err
+    run.write_text('model = "run.toml"' + RUN)
+    answer = ask("count", "run.toml")
+    assert answer.code == 2
+    assert "names its model too" in answer.err

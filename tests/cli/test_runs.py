@@ -4,6 +4,7 @@ import math
 import pytest
 
 from torchledger.cli.runs import NoRun, read_any, read_run, write_books
+from torchledger.config import ConfigError
 from torchledger.ledger import Difference, Ledger, LedgerFormatError, Line, RunRecord, Work, to_csv, to_json
 from torchledger.view.page import page
 from torchledger.view.record import RecordFormatError
@@ -98,4 +99,19 @@ def test_a_damaged_file_is_named(run_folder, name, text, error):
     """Damage is an error that says so, never an empty record."""
     (run_folder / name).write_text(text)
     with pytest.raises(error):
+        read_run(run_folder)
+
+
+def test_a_file_that_is_no_text_is_no_run(tmp_path):
+    """A token file or a checkpoint is called what it is not, instead of a decoding error."""
+    path = tmp_path / "train.tokens"
+    path.write_bytes(b"\x9f\x00")
+    with pytest.raises(NoRun, match="no text"):
+        read_any(path)
+
+
+def test_a_damaged_configuration_is_told_at_its_line(run_folder):
+    """A config.toml that is not TOML is a mistake of the file, with its line."""
+    (run_folder / "config.toml").write_text("garbage\n")
+    with pytest.raises(ConfigError, match=r"config\.toml:1: not valid TOML"):
         read_run(run_folder)

@@ -163,6 +163,17 @@ def _losses(folder):
     return [(row["step"], row["loss"]) for row in rows if row["kind"] == "step"]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--temperature", "nan"), "temperature"), (("--prompt", "a\udcff"), "not UTF-8 from character 2 on")],
+)
+def test_what_cannot_be_sampled_is_exit_code_2(ask, here, words, message):
+    """A temperature that is no number and a prompt that is no text are refused by name."""
+    answer = ask("sample", here, *words)
+    assert answer.code == 2, answer.err
+    assert message in answer.err
+
+
 def test_a_model_that_learned_nothing_is_noticed(ask, here):
     """Six steps are not enough to get one nat below the unigram entropy, and the books say so."""
     answer = ask("train", "run.toml")

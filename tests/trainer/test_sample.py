@@ -53,6 +53,13 @@ def test_temperature_0_takes_the_likeliest(model):
     assert written(model, prompt="ab", length=6, temperature=0, seed=9) == tokenizer.decode(ids[3:])
 
 
+def test_the_smallest_temperature_takes_the_likeliest_too(model):
+    """A temperature that no logit can be divided by in single precision is cold, not undefined."""
+    assert written(model, prompt="ab", length=6, temperature=1e-300) == written(
+        model, prompt="ab", length=6, temperature=0
+    )
+
+
 def test_top_1_is_the_likeliest_too(model):
     """Drawing from the single likeliest token is taking it."""
     assert written(model, prompt="ab", length=6, top_k=1) == written(model, prompt="ab", length=6, temperature=0)

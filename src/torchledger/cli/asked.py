@@ -52,9 +52,17 @@ def ask(name: str, options: Mapping[str, Any], sets: Sequence[str]) -> Asked:
 
 
 def _recipe_of(name: str) -> dict[str, Any]:
-    """The [recipe] table of a TOML file, where the name is one."""
+    """The [recipe] table of a TOML file, where the name means one; a run's own `precision` and `attention` go into it.
+
+    `auto` is decided when the run begins, and left out here: the recipe's own word stands.
+    """
     path = Path(name)
+    path = spec.file_in(path) if path.is_dir() and spec.presets.find(name) is None else path
     if path.suffix != ".toml" or not path.is_file():
         return {}
-    table = config.read_file(path)[0].table.get("recipe", {})
-    return dict(table) if isinstance(table, Mapping) else {}
+    tables = config.read_file(path)[0].table
+    table = tables.get("recipe", {})
+    if not isinstance(table, Mapping):
+        return {}
+    own = {key: tables[key] for key in ("precision", "attention") if "data" in tables and key in tables}
+    return {**table, **{key: value for key, value in own.items() if value not in {"auto", "recipe"}}}

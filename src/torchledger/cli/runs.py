@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchledger import config, spec
+from torchledger import config
 from torchledger import ledger as books
 from torchledger.ledger import Ledger, RunRecord
 from torchledger.view.page import read_page
@@ -36,11 +35,7 @@ def load_run_config(file: Path | None, sets: Sequence[str]) -> config.Loaded[Run
     """
     from torchledger.trainer.run_config import RunConfig, stdlib_config_path
 
-    loaded = config.load(file or stdlib_config_path(), RunConfig, sets=sets)
-    model = loaded.value.model
-    if isinstance(model, spec.ModelSpec):
-        spec.check.require(model)
-    return loaded
+    return config.load(file or stdlib_config_path(), RunConfig, sets=sets)
 
 
 def write_books(folder: Path, record: RunRecord) -> None:
@@ -56,7 +51,7 @@ def read_run(folder: Path) -> RunRecord:
 
     Raises:
         NoRun: there is no run.
-        RecordFormatError, LedgerFormatError: a file is damaged or of another schema.
+        ConfigError, RecordFormatError, LedgerFormatError: a file is damaged or of another schema.
     """
     if not (folder / "config.toml").is_file():
         there = ", ".join(sorted(each.name for each in folder.iterdir())[:8]) or "nothing"
@@ -65,7 +60,7 @@ def read_run(folder: Path) -> RunRecord:
     record = record_from_json(path.read_text("utf-8")) if path.is_file() else RunRecord(folder.name, {}, {}, {})
     return replace(
         record,
-        config=tomllib.loads((folder / "config.toml").read_text("utf-8")),
+        config=config.read_file(folder / "config.toml")[0].table,
         environment=_read_json(folder / "environment.json"),
         metrics=tuple(_read_rows(folder / "metrics.jsonl")),
         ledger=_read_ledger(folder / LEDGER_NAME) if (folder / LEDGER_NAME).is_file() else None,
@@ -81,7 +76,10 @@ def read_any(path: Path) -> RunRecord | Ledger:
     """
     if path.is_dir():
         return read_run(path)
-    text = path.read_text("utf-8")
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise NoRun(f"{path}: no text, so neither a report (.html) nor a ledger (.json, .csv)") from None
     match path.suffix:
         case ".html":
             return read_page(text)

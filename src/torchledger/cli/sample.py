@@ -45,6 +45,7 @@ def command(run: Path, **options: Any) -> None:
     from torchledger.meter.device import resolve
     from torchledger.trainer import SampleConfig, write_text_from
 
+    _check_text(options["prompt"])
     config = SampleConfig(options["prompt"], options["length"], options["temperature"], options["top_k"])
     text = write_text_from(run, config, resolve(options["device"]), options["seed"])
     if options["as_json"]:
@@ -54,3 +55,11 @@ def command(run: Path, **options: Any) -> None:
         # to a pipe as it is; a terminal would obey the control codes that a model may write
         written = options["prompt"] + text
         click.echo(shown(written) if sys.stdout.isatty() else written)
+
+
+def _check_text(prompt: str) -> None:
+    """Refuse bytes that the terminal handed over without their being text, which Python keeps as lone surrogates."""
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(f"not UTF-8 from character {error.start + 1} on", param_hint="'--prompt'") from None

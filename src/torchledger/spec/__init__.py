@@ -20,7 +20,7 @@ from torchledger.spec.model import (
     PositionSpec,
     SpecError,
 )
-from torchledger.spec.read import load
+from torchledger.spec.read import file_in, load
 from torchledger.spec.recipe import OptimizerSpec, Recipe, default_sequence_length
 from torchledger.spec.strategy import Strategy
 
@@ -38,6 +38,7 @@ __all__ = [
     "Strategy",
     "check",
     "default_sequence_length",
+    "file_in",
     "load",
     "presets",
     "recipe_mistakes",

@@ -34,6 +34,8 @@ class ModelFile:
 def read_model_file(path: Path, preset: Callable[[str], ModelSpec]) -> ModelSpec:
     """The model of a TOML file. Other tables in it are left to others, so that the config of a run works as well.
 
+    A file that says on what `data` to train is a run's: the plain values beside its model are the run's.
+
     Args:
         path: the file; without `name` the model is called after it.
         preset: gives the published model of a name.
@@ -54,6 +56,21 @@ def read_model_file(path: Path, preset: Callable[[str], ModelSpec]) -> ModelSpec
     return spec
 
 
+def named_model(path: Path) -> str | None:
+    """The name or path that a run's file gives in place of a `[model]` table; nothing where there is none.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    table = read_file(path)[0].table
+    model = table.get("model")
+    return model if _is_of_a_run(table) and isinstance(model, str) else None
+
+
+def _is_of_a_run(table: Mapping[str, Any]) -> bool:
+    return "data" in table
+
+
 def _base(path: Path, table: Mapping[str, Any], preset: Callable[[str], ModelSpec]) -> ModelSpec | None:
     name = table.get("preset")
     if not isinstance(name, str) or not name:
@@ -70,7 +87,8 @@ def _typed(path: Path, table: Mapping[str, Any], base: ModelSpec | None) -> Mode
     model = table.get("model")
     named = base is not None or not isinstance(model, Mapping) or "name" in model
     name = None if named else {"model": {"name": path.stem}}
-    mine = {key: value for key, value in table.items() if key in {"model", "preset"} or not isinstance(value, Mapping)}
+    others = {key for key, value in table.items() if isinstance(value, Mapping) or _is_of_a_run(table)}
+    mine = {key: value for key, value in table.items() if key in {"model", "preset"} or key not in others}
     if len(mine) == len(table):
         return load(path, ModelFile, table=name, defaults=defaults).value.model
     if not named:

@@ -99,5 +99,7 @@ def _draw(logits: Float[Tensor, " vocabulary"], config: SampleConfig, generator:
     if 0 < config.top_k < len(logits):
         smallest: Int[Tensor, ""] = torch.topk(logits, config.top_k).values[-1]
         logits = logits.masked_fill(logits < smallest, -torch.inf)
-    probabilities = torch.softmax(logits / config.temperature, dim=-1)
+    # in double precision and below zero, so that the smallest temperature is the likeliest token and not 0/0
+    scaled = (logits.double() - logits.max()) / config.temperature
+    probabilities = torch.softmax(scaled, dim=-1).float()
     return int(torch.multinomial(probabilities, 1, generator=generator))
