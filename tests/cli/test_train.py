@@ -1,3 +1,4 @@
+import errno
 import functools
 import json
 import os
@@ -12,6 +13,7 @@ import torch
 
 from torchledger.cli import closing, prediction
 from torchledger.meter import calibrate
+from torchledger.trainer.run_folder import RunFolder
 
 TINY = """
 model = "tiny.toml"
@@ -172,6 +174,43 @@ def test_what_cannot_be_sampled_is_exit_code_2(ask, here, words, message):
     answer = ask("sample", here, *words)
     assert answer.code == 2, answer.err
     assert message in answer.err
+
+
+def test_a_refusal_comes_before_anything_is_measured(ask, here, monkeypatch):
+    """A folder that is taken, a changed run and another model are exit code 2 at once, not after a minute of probes."""
+    assert ask("train", "run.toml", "--out", "mine").code == 0
+    monkeypatch.setattr(prediction, "predict", lambda *_: pytest.fail("measured before refusing"))
+    for words, message in (
+        (("run.toml", "--out", "mine"), "has a run in it"),
+        (("--resume", "mine", "--set", "recipe.seed=7"), "recipe.seed"),
+        (("--resume", "mine", "--set", "model.num_layers=3"), "of another model"),
+    ):
+        answer = ask("train", *words)
+        assert answer.code == 2, answer.err
+        assert message in answer.err
+    with RunFolder(here / "mine").locked():
+        answer = ask("train", "--resume", "mine")
+    assert answer.code == 2
+    assert "another process is training" in answer.err
+
+
+def test_books_that_cannot_be_written_can_be_closed_later(ask, here, monkeypatch):
+    """A disk that fills up after training costs the report, not the run: the message says how to close its books."""
+    write, full = closing.write_text, OSError(errno.ENOSPC, "No space left on device")
+
+    def refuse(path, text):
+        if path.name == "report.html":
+            raise full
+        write(path, text)
+
+    monkeypatch.setattr(closing, "write_text", refuse)
+    answer = ask("train", "run.toml", "--out", "mine")
+    assert answer.code == 1
+    assert "No space left on device" in answer.err
+    assert "torchledger train --resume" in answer.err
+    monkeypatch.setattr(closing, "write_text", write)
+    assert ask("train", "--resume", "mine").code == 0
+    assert (here / "mine" / "report.html").is_file()
 
 
 def test_a_model_that_learned_nothing_is_noticed(ask, here):

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,10 +278,13 @@ def test_what_would_change_bits_is_refused_unless_allowed(config, run, tmp_path)
     events = list(train(changed, folder, checkpoint=resume_point(folder), allow_changes=True))
     assert [type(event).__name__ for event in events[:4]] == ["Started", "Warned", "Warned", "Warned"]
     assert events[-1].step == 10
+    assert folder.config() == changed.config
+    assert told(resume(folder))[-1] == "fi10"
 
 
-def test_an_id_beyond_the_vocabulary_stops_before_the_device_sees_it(config, data_folder, tmp_path):
-    """A token file with a wrong id inside is an error that names id and position."""
+def test_an_id_beyond_the_vocabulary_stops_before_the_device_sees_it(config, data_folder, tmp_path, monkeypatch):
+    """Where a token file is too large to read through first, a wrong id is found as it is used, with its position."""
+    monkeypatch.setattr("torchledger.trainer.setup.VERIFIED_BYTES", 0)
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in data_folder.iterdir():
@@ -294,12 +298,24 @@ def test_an_id_beyond_the_vocabulary_stops_before_the_device_sees_it(config, dat
 
 
 def test_a_finished_run_resumed_has_nothing_left_to_do(config, run):
-    """Resuming at the end steps no more, and tells the same figures."""
+    """Resuming at the end does nothing twice, writes no row, and tells the same figures, its pace included."""
     folder, events = run(config)
+    rows = read_metrics(folder.metrics_path)
     again = resume(folder)
-    assert told(again) == ["st", "ev8", "sa8", "fi8"]
-    assert again[-1].initial_loss == events[-1].initial_loss
-    assert again[-1].validation_loss == events[-1].validation_loss
+    assert told(again) == ["st", "fi8"]
+    assert read_metrics(folder.metrics_path) == rows
+    for figure in ("initial_loss", "final_loss", "validation_loss", "step_s", "tokens_per_s", "checkpoint"):
+        assert getattr(again[-1], figure) == getattr(events[-1], figure), figure
+
+
+def test_one_checkpoint_too_many_goes_at_the_next_start(config, run):
+    """A kill between saving a checkpoint and deleting an old one leaves no more than are kept once it goes on."""
+    folder, _ = run(config)
+    shutil.copytree(folder.checkpoints / "step-00000006", folder.checkpoints / "step-00000004")
+    manifest = folder.checkpoints / "step-00000004" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"step": 6', '"step": 4'))
+    resume(folder)
+    assert names(folder.checkpoints) == ["step-00000006", "step-00000008"]
 
 
 def test_two_trainers_in_one_folder_are_refused(config):

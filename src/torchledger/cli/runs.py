@@ -39,11 +39,17 @@ def load_run_config(file: Path | None, sets: Sequence[str]) -> config.Loaded[Run
 
 
 def write_books(folder: Path, record: RunRecord) -> None:
-    """Write what closes a run: `ledger.json`, and `books.json` with the rest that no other file of the folder has."""
+    """Write what closes a run: `ledger.json`, and `books.json` with the rest that no other file of the folder has.
+
+    Raises:
+        OSError: a full disk; what was there before is untouched.
+    """
+    from torchledger.trainer.durable import write_text
+
     if record.ledger is not None:
-        (folder / LEDGER_NAME).write_text(books.to_json(record.ledger, indent=1) + "\n", encoding="utf-8")
+        write_text(folder / LEDGER_NAME, books.to_json(record.ledger, indent=1) + "\n")
     rest = replace(record, config={}, environment={}, metrics=(), ledger=None)
-    (folder / BOOKS_NAME).write_text(record_to_json(rest, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / BOOKS_NAME, record_to_json(rest, indent=1) + "\n")
 
 
 def read_run(folder: Path) -> RunRecord:

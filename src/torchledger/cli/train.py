@@ -67,19 +67,26 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 def _begin(options: dict[str, Any]) -> tuple[Setup, RunFolder | None, Path | None]:
     """The run that is asked for: a new one, or one to go on with."""
-    from torchledger.trainer import resolve, resume_point
+    from torchledger.trainer import resolve, resume_changes, resume_point
     from torchledger.trainer.run_folder import RunFolder
 
     sets = list(options["sets"])
     if options["device"] is not None:
         sets.append(f"device={options['device']}")
     if options["resume"] is None:
-        return resolve(load_run_config(options["file"], sets).value), None, None
+        setup = resolve(load_run_config(options["file"], sets).value)
+        if options["out"] is not None and not options["dry_run"]:
+            RunFolder(options["out"]).require_empty()
+        return setup, None, None
     if options["file"] is not None or options["out"] is not None:
         raise click.UsageError("--resume takes configuration and folder from the run; give neither FILE nor --out")
     folder = RunFolder.open(options["resume"])
     setup = resolve(load_run_config(folder.config_path, sets).value)
-    return setup, folder, resume_point(folder)
+    checkpoint = resume_point(folder)
+    # both are asked again when training begins; measuring the machine first would let the user wait for a refusal
+    resume_changes(checkpoint, setup, allow_changes=options["allow_changes"])
+    with folder.locked():
+        return setup, folder, checkpoint
 
 
 def _predict(setup: Setup) -> Prediction:
@@ -179,7 +186,14 @@ def _close(prediction: Prediction, folder: RunFolder, finished: Finished, as_jso
     from torchledger.view.run import closing_screen
 
     note("measuring the first two steps again, under the allocator's profiler ...")
-    record = close_books(folder, prediction, measure_steps(prediction.setup), finished)
+    measured = measure_steps(prediction.setup)
+    try:
+        record = close_books(folder, prediction, measured, finished)
+    except OSError as error:
+        raise Failed(
+            f"cannot write the books into {folder.path}: {error.strerror}; the run is whole and saved in "
+            f"{finished.checkpoint}; to close its books: torchledger train --resume {folder.path}"
+        ) from error
     if as_json:
         answer = {
             "folder": str(folder.path),

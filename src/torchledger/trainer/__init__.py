@@ -17,6 +17,7 @@
              init, seeds                                   first values, random streams
     step     step, optimizer, schedule, precision, kernel  one update, traced and run as the same object
     run      run_config, setup, identity, environment      what is asked, what it comes to
+             resume                                        whether it may go on
              loop, session, validation, interrupts, events what happens
              run_folder, metrics, checkpoint, manifest     what stays
              sample                                        what it writes
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.model import Transformer, build
     from torchledger.trainer.precision import PrecisionError
     from torchledger.trainer.prepared import PreparedData, PrepareError, load_prepared
+    from torchledger.trainer.resume import resume_changes
     from torchledger.trainer.run_config import RunConfig, SampleConfig, stdlib_config_path
     from torchledger.trainer.run_folder import RunFolder
     from torchledger.trainer.sample import load_model, write_text_from
@@ -88,6 +90,7 @@ _MODULES = {
     "model": ("Transformer", "build"),
     "precision": ("PrecisionError",),
     "prepared": ("PrepareError", "PreparedData", "load_prepared"),
+    "resume": ("resume_changes",),
     "run_config": ("RunConfig", "SampleConfig", "stdlib_config_path"),
     "run_folder": ("RunFolder",),
     "sample": ("load_model", "write_text_from"),
@@ -148,6 +151,7 @@ __all__ = [
     "new_run",
     "read_metrics",
     "resolve",
+    "resume_changes",
     "resume_point",
     "stdlib_config_path",
     "train",

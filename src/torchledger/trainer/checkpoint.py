@@ -37,6 +37,7 @@ __all__ = [
     "load_optimizer",
     "load_weights",
     "model_state",
+    "prune",
     "save_checkpoint",
 ]
 
@@ -85,9 +86,14 @@ def save_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer, mani
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(f"cannot save {target}: {_reason(error)}; {_consolation(folder)}") from error
+    prune(folder, keep)
+    return target
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the `keep` newest checkpoints; a kill between saving and this leaves one too many."""
     for _, old in checkpoints(folder)[keep:]:
         _delete(old)
-    return target
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:

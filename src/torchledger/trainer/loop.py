@@ -86,6 +86,8 @@ def train(
             peak_flops_per_s=peak_flops_per_s,
         )
         with contextlib.closing(session):
+            if session.changes:
+                folder.write_config(setup.config)  # else the next resume would be held against what no longer holds
             yield session.started()
             for change in session.changes:
                 yield session.warn(session.first_step, f"not bit for bit the uninterrupted run: {change}")
@@ -116,7 +118,7 @@ def _steps(session: Session, interrupts: Interrupts) -> Iterator[Event]:
 
 def _end(session: Session, interrupts: Interrupts, done: int) -> Iterator[Event]:
     """The last evaluation, checkpoint and sample; or, after a signal, the checkpoint alone."""
-    if not interrupts.received:
+    if not interrupts.received and ("evaluation", done) not in session.told:
         evaluated = session.evaluate(done, interrupts)
         yield from () if evaluated is None else (evaluated,)
     if session.checkpoint is None or done > session.first_step:
@@ -125,7 +127,7 @@ def _end(session: Session, interrupts: Interrupts, done: int) -> Iterator[Event]
     if interrupts.received:
         yield Interrupted(done, session.checkpoint, interrupts.received)
         return
-    if session.setup.config.sample.length:
+    if session.setup.config.sample.length and ("sample", done) not in session.told:
         yield session.sample(done)
     yield session.finished(done)
 

@@ -77,8 +77,7 @@ class RunFolder:
         """
         target = config.runs / f"{config.name}-{now:%Y%m%d-%H%M%S}" if path is None else path
         folder = cls(target)
-        if folder.config_path.exists() or folder.metrics_path.exists() or folder.checkpoints.exists():
-            raise RunFolderError(f"{target} has a run in it; resume it, or choose another folder")
+        folder.require_empty()
         try:
             target.mkdir(parents=True, exist_ok=True)
             if path is None:
@@ -99,6 +98,15 @@ class RunFolder:
                 return cls(candidate.resolve())
         raise RunFolderError(f"no run in {path}: there is no config.toml")
 
+    def require_empty(self) -> None:
+        """Refuse a folder that a run has begun in.
+
+        Raises:
+            RunFolderError: there is a run in it already.
+        """
+        if self.config_path.exists() or self.metrics_path.exists() or self.checkpoints.exists():
+            raise RunFolderError(f"{self.path} has a run in it; resume it, or choose another folder")
+
     def config(self) -> RunConfig:
         """The configuration that the run was begun with.
 
@@ -116,6 +124,17 @@ class RunFolder:
         try:
             write_text(self.environment_path, json.dumps(environment, indent=2) + "\n")
             shutil.copyfile(tokenizer, self.tokenizer_path)
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
+        self.write_config(config)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write the configuration as the run goes on with it.
+
+        Raises:
+            RunFolderError: it cannot be written.
+        """
+        try:
             write_text(self.config_path, configs.to_toml(config))
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error

@@ -15,15 +15,17 @@ from torchledger.trainer.checkpoint import (
     latest_checkpoint,
     load_optimizer,
     load_weights,
+    prune,
     save_checkpoint,
 )
-from torchledger.trainer.errors import OutOfMemory, ResumeRefused
+from torchledger.trainer.errors import OutOfMemory
 from torchledger.trainer.events import Evaluated, Finished, Sampled, Saved, Started, Step, Warned
 from torchledger.trainer.identity import Change
 from torchledger.trainer.interrupts import Interrupts
 from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.metrics import MetricsWriter, read_metrics
 from torchledger.trainer.resident import peak_resident_bytes, resident_bytes
+from torchledger.trainer.resume import resume_changes
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.sample import sample
 from torchledger.trainer.schedule import learning_rate
@@ -77,6 +79,7 @@ class Session:
         except (RuntimeError, MemoryError) as error:
             raise out_of_memory(error, None) or error from error
         clear_leftovers(folder.checkpoints)
+        prune(folder.checkpoints, setup.config.keep)
         recipe, config = setup.recipe, setup.config
         self.batches = Batches(
             setup.data.train_path,
@@ -98,6 +101,9 @@ class Session:
         self._initial_loss = next((row["loss"] for row in rows if row["kind"] == "step" and row["step"] == 0), None)
         self.validation_loss = next((r["validation_loss"] for r in rows[::-1] if r["kind"] == "evaluation"), None)
         self._loss = next((row["loss"] for row in rows[::-1] if row["kind"] == "step"), None)
+        #: What earlier sessions have written down already, as (kind, updates done): none of it is done twice.
+        self.told = {(row["kind"], row["step"]) for row in rows}
+        self._earlier = [row["seconds"] for row in rows if row["kind"] == "step" and not row["warm_up"]]
         self._seconds: list[float] = []
         self._training_s = 0.0
 
@@ -189,7 +195,8 @@ class Session:
         """The figures of the session."""
         assert self.checkpoint is not None
         assert self.validation_loss is not None
-        step_s = statistics.median(self._seconds) if self._seconds else None
+        seconds = self._seconds or self._earlier  # a run that was finished already has its earlier pace
+        step_s = statistics.median(seconds) if seconds else None
         return Finished(
             step=done,
             initial_loss=self._initial_loss,
@@ -215,14 +222,8 @@ class Session:
         self._writer.close()
 
     def _load(self, checkpoint: Path, allow_changes: bool) -> int:
+        self.changes = resume_changes(checkpoint, self.setup, allow_changes=allow_changes)
         manifest = load_weights(checkpoint, self.step.model)
-        self.changes = manifest.identity.changes(self.setup.identity, manifest.step)
-        if self.changes and not allow_changes:
-            listed = "".join(f"\n  {change}" for change in self.changes)
-            raise ResumeRefused(
-                f"resuming {checkpoint} would not give the bits of the uninterrupted run; allow the changes to go on "
-                f"all the same, or undo them:{listed}"
-            )
         load_optimizer(checkpoint, manifest, self.step.model, self.step.optimizer)
         return manifest.step
 
