@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from torchledger.cli import prediction
-from torchledger.cli.prediction import _peak_bytes, _probed, look
+from torchledger.cli.prediction import _peak_bytes, _probed, disagreement, look
+from torchledger.formula import count
+from torchledger.ledger import Ledger, Line, Work
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 
 TINY = ModelSpec("tiny", 64, 16, 2, 32, AttentionSpec(4), MlpSpec(64))
@@ -32,3 +34,12 @@ def test_kernels_are_probed_only_where_their_operands_fit(monkeypatch):
     assert _probed(trace, SETUP.device, peak_bytes).internal_bytes
     monkeypatch.setattr(prediction, "probe", lambda *_, **__: pytest.fail("probed what does not fit"))
     assert not _probed(trace, SETUP.device, peak_bytes - 1).internal_bytes
+
+
+def test_a_disagreement_names_the_account_and_the_gap():
+    """One matmul more in the formula than in the trace is named with its FLOPs; equal ledgers say nothing."""
+    recipe = Recipe(batch_size=8, sequence_length=16)
+    trace, by_formula = look(TINY, recipe), count(TINY, recipe)
+    assert disagreement(by_formula, trace) == ()
+    extra = Ledger((Line("layers.*.extra", "matmul", Work.of_flops(12), "matmul"),))
+    assert disagreement(by_formula + extra, trace) == ("layers.*.extra matmul forward fp32: formula +12 FLOPs",)

@@ -7,11 +7,10 @@ from typing import Any
 
 from torchledger.cli.asked import Asked
 from torchledger.cli.output import note
-from torchledger.cli.prediction import look
+from torchledger.cli.prediction import disagreement, look
 from torchledger.cli.step import answer_step
 from torchledger.formula import count
-from torchledger.ledger import CONTRACTIONS, Convention
-from torchledger.tracer import Trace
+from torchledger.ledger import Convention
 from torchledger.units import format_bytes
 from torchledger.view.memory import live_table
 from torchledger.view.screen import Lines
@@ -24,20 +23,10 @@ def answer_by_looking(asked: Asked, convention: Convention, options: Mapping[str
     ledger = trace.ledger.folded().under(convention)
     peak = trace.peak()
     inside = f", {format_bytes(peak.internal_bytes)} of them inside a kernel" if peak.internal_bytes else ""
+    apart = disagreement(count(asked.model, asked.recipe), trace)
     more = (
         live_table(peak, limit=12),
         Lines((f"peak of the tensors: {format_bytes(peak.peak_bytes)}{inside}",), mark="note"),
-        Lines(_agreement(asked, trace), "formula and trace"),
+        Lines(apart or ("they agree on every contraction, to the last FLOP",), "formula and trace"),
     )
     answer_step(asked, ledger, options, how="by looking at the real step", memory=peak.by_part(), more=more)
-
-
-def _agreement(asked: Asked, trace: Trace) -> tuple[str, ...]:
-    """Where contractions of formula and trace differ, account by account; one line if nowhere."""
-    kinds = set(CONTRACTIONS)
-    by_formula = count(asked.model, asked.recipe).where(kind=kinds)
-    differences = (by_formula - trace.ledger.folded().where(kind=kinds)).lines
-    apart = [line for line in differences if line.work.flops_full]
-    if not apart:
-        return ("they agree on every contraction, to the last FLOP",)
-    return tuple(f"{line.name}: formula is {line.work.flops_full} FLOPs higher" for line in apart)

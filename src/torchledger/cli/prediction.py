@@ -181,12 +181,15 @@ def _probed(trace: Trace, device: torch.device, free_bytes: int, on_progress: Pr
     return probe((call.signature for call in trace.calls), on_progress=on_progress)
 
 
-def disagreement(prediction: Prediction) -> tuple[str, ...]:
+def disagreement(by_formula: Ledger, trace: Trace) -> tuple[str, ...]:
     """Where formula and trace count different contraction FLOPs, account by account; empty where they agree."""
     kinds = set(CONTRACTIONS)
-    apart = prediction.ledger.where(kind=kinds) - prediction.trace.ledger.folded().where(kind=kinds)
+    gaps = by_formula.where(kind=kinds) - trace.ledger.folded().where(kind=kinds)
     return tuple(
-        f"{line.name}: by formula {line.work.flops_full:+,} FLOPs" for line in apart if line.work.flops_full != 0
+        f"{line.name}: "
+        + ("the trace does not know" if line.work.flops_full is None else f"formula {line.work.flops_full:+,} FLOPs")
+        for line in gaps
+        if line.work.flops_full != 0
     )
 
 

@@ -97,7 +97,7 @@ def _predict(setup: Setup) -> Prediction:
         prediction = predict(setup, progress)
     finally:
         progress.close()
-    for line in disagreement(prediction):
+    for line in disagreement(prediction.ledger, prediction.trace):
         note(f"warning: formula and trace differ: {line}")
     return prediction
 
