@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 import torchledger
@@ -87,3 +89,12 @@ def test_an_interrupt_is_130(monkeypatch, capsys):
     monkeypatch.setattr(torchledger_command, "main", interrupted)
     assert main(["models"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_closed_stream_takes_nothing_away_from_the_rest(monkeypatch, name):
+    """Started with a stream closed (`>&-`), a command does what it does and its exit code is its own."""
+    monkeypatch.setattr(sys, name, None)
+    assert main(["format", "bf16"]) == 0
+    assert main(["format", "bf17"]) == 2
+    getattr(sys, name).close()

@@ -167,7 +167,7 @@ def _losses(folder):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("--temperature", "nan"), "temperature"), (("--prompt", "a\udcff"), "not UTF-8 from character 2 on")],
+    [(("--temperature", "nan"), "temperature"), (("--prompt", "a\udcff"), "not UTF-8 from byte 2 on")],
 )
 def test_what_cannot_be_sampled_is_exit_code_2(ask, here, words, message):
     """A temperature that is no number and a prompt that is no text are refused by name."""

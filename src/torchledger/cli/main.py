@@ -108,6 +108,9 @@ def main(args: Sequence[str] | None = None) -> int:
         args: the words after the program's name; the process's own where nothing is given.
     """
     words = list(sys.argv[1:] if args is None else args)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us: what is told goes nowhere, what is done is done
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open as they do
     try:
         code: Any = torchledger_command.main(words, prog_name="torchledger", standalone_mode=False)
         sys.stdout.flush()

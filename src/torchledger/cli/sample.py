@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,21 +46,27 @@ def command(run: Path, **options: Any) -> None:
     from torchledger.meter.device import resolve
     from torchledger.trainer import SampleConfig, write_text_from
 
-    _check_text(options["prompt"])
-    config = SampleConfig(options["prompt"], options["length"], options["temperature"], options["top_k"])
+    prompt = _text_of(options["prompt"])
+    config = SampleConfig(prompt, options["length"], options["temperature"], options["top_k"])
     text = write_text_from(run, config, resolve(options["device"]), options["seed"])
     if options["as_json"]:
-        question = {"run": str(run), **{name: options[name] for name in ("prompt", "length", "temperature", "top_k")}}
-        show_json("sample", {**question, "seed": options["seed"]}, {"prompt": options["prompt"], "text": text})
+        asked = {name: options[name] for name in ("length", "temperature", "top_k", "seed")}
+        show_json("sample", {"run": str(run), "prompt": prompt, **asked}, {"prompt": prompt, "text": text})
     else:
         # to a pipe as it is; a terminal would obey the control codes that a model may write
-        written = options["prompt"] + text
+        written = prompt + text
         click.echo(shown(written) if sys.stdout.isatty() else written)
 
 
-def _check_text(prompt: str) -> None:
-    """Refuse bytes that the terminal handed over without their being text, which Python keeps as lone surrogates."""
+def _text_of(word: str) -> str:
+    """A word of the command line as text. Bytes that the locale could not read came as lone surrogates.
+
+    Raises:
+        click.BadParameter: they are not UTF-8.
+    """
+    if not any("\udc80" <= character <= "\udcff" for character in word):
+        return word
     try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise click.BadParameter(f"not UTF-8 from character {error.start + 1} on", param_hint="'--prompt'") from None
+        return os.fsencode(word).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"not UTF-8 from byte {error.start + 1} on", param_hint="'--prompt'") from None
