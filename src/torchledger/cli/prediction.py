@@ -14,7 +14,7 @@ from torchledger.formula import count, num_parameters
 from torchledger.ledger import CONTRACTIONS, Ledger
 from torchledger.machine.profile import MachineProfile
 from torchledger.memory import Peak
-from torchledger.meter import Scratch, calibrate, facts, probe
+from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
 from torchledger.planner import Rates, StepTime, step_time
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.tracer import Trace, trace_step
@@ -37,6 +37,7 @@ class Prediction:
         profile: what this machine was measured to deliver.
         time: seconds of the step, line by line.
         free_bytes: memory that was free when it was told.
+        heap: what was done about memory that is freed, in words; empty where nothing was.
     """
 
     setup: Setup
@@ -46,6 +47,7 @@ class Prediction:
     profile: MachineProfile
     time: StepTime
     free_bytes: int
+    heap: str = ""
 
     @property
     def step_flops(self) -> int:
@@ -126,6 +128,8 @@ class Prediction:
             "MFU is held against the largest matmul measured here, not against a data sheet",
             "seconds are of training steps alone: evaluation, saving and sampling come on top",
         ]
+        if self.heap:
+            own.append(self.heap)
         if self.setup.device.type == "cpu" and not self.scratch.internal_bytes:
             own.append("what kernels hold inside is not in the peak: to probe them takes the memory that is not there")
         if self.setup.device.type != "cpu":
@@ -156,8 +160,10 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
         on_progress: told (done, total, what) while the machine is measured and kernels are probed.
     """
     recipe, device = setup.recipe, setup.device
+    heap = keep_heap() if device.type == "cpu" else ""
+    free_bytes = facts(device).free_bytes  # before probes, whose memory stays in the process for the steps
     trace = look(setup.spec, recipe)
-    scratch = _probed(trace, device, facts(device).free_bytes, on_progress)
+    scratch = _probed(trace, device, free_bytes, on_progress)
     formats = tuple(dict.fromkeys(("fp32", recipe.precision)))
     profile = calibrate(device, formats=formats, on_progress=on_progress)
     return Prediction(
@@ -167,7 +173,8 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
         scratch=scratch,
         profile=profile,
         time=step_time(trace.ledger.folded(), Rates.measured(profile)),
-        free_bytes=facts(device).free_bytes,
+        free_bytes=free_bytes,
+        heap=heap,
     )
 
 
