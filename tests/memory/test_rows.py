@@ -27,7 +27,7 @@ def test_each_string_is_written_once():
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda data: data.update(schema="torchledger.timeline/9"), "schema torchledger.timeline/1"),
+        (lambda data: data.update(schema="torchledger.timeline/9"), "schema torchledger.timeline/2"),
         (lambda data: data.update(num_events=4), "do not fill the 4 events"),
         (lambda data: data.pop("marks"), "marks"),
         (lambda data: data["texts"].__setitem__(0, "cake"), "part is 'cake'"),

@@ -8,10 +8,10 @@ from typing import Any
 
 from torchledger.memory.timeline import PARTS, Block, Timeline
 
-SCHEMA = "torchledger.timeline/1"
+SCHEMA = "torchledger.timeline/2"
 
-_TEXT_FIELDS = ("part", "module", "op", "phase", "name", "number_format", "source")
-_OTHER_FIELDS = ("num_bytes", "shape", "call", "allocated", "freed")
+_TEXT_FIELDS = ("part", "module", "op", "phase", "name", "number_format", "source", "stream")
+_OTHER_FIELDS = ("num_bytes", "shape", "call", "allocated", "freed", "on_host")
 
 
 class TimelineFormatError(ValueError):

@@ -22,7 +22,16 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 Part: TypeAlias = Literal[
-    "parameters", "gradients", "optimizer state", "activations", "temporaries", "inputs", "buffers"
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "autocast casts",
+    "temporaries",
+    "inputs",
+    "buffers",
+    "communication",
+    "workspace",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
 
@@ -34,6 +43,8 @@ class Block:
     Attributes:
         num_bytes: size in bytes.
         part: what it is for. `activations` outlive the forward pass that made them, `temporaries` do not.
+            `autocast casts` are low-precision copies of weights that autocast keeps until it ends, `communication`
+            are buffers of collectives, `workspace` is memory that a library keeps for its kernels.
         module: path of the module that made it; "" is the step itself.
         op: operation that made it (`aten.mm.default`); "" where it existed before recording began.
         phase: phase of the step in which it was made.
@@ -44,6 +55,9 @@ class Block:
         call: index of the operation call that made it, -1 for none.
         allocated: index of the event that allocates it.
         freed: index of the event that frees it, `None` when it outlives the recording.
+        on_host: whether it stands in the host's memory while the step runs on an accelerator (an optimizer's step
+            counters, offloaded state). It is then in the blocks, and in no curve, peak or live set.
+        stream: name of the accelerator stream it is allocated on, "" is the default one.
     """
 
     num_bytes: int
@@ -58,6 +72,8 @@ class Block:
     call: int = -1
     allocated: int = 0
     freed: int | None = None
+    on_host: bool = False
+    stream: str = ""
 
     def is_live(self, position: int) -> bool:
         """Whether it is live after the first `position` events."""
@@ -140,9 +156,11 @@ class Timeline:
         return events
 
     def curve(self) -> list[int]:
-        """Live bytes after 0, 1, ... `num_events` events."""
+        """Live bytes after 0, 1, ... `num_events` events; what stands on the host is left out."""
         deltas = [0] * (self.num_events + 1)
         for block in self.blocks:
+            if block.on_host:
+                continue
             deltas[block.allocated + 1] += block.num_bytes
             if block.freed is not None:
                 deltas[block.freed + 1] -= block.num_bytes
@@ -165,8 +183,8 @@ class Timeline:
         return sum(block.num_bytes for block in self.live_at(position))
 
     def live_at(self, position: int) -> tuple[Block, ...]:
-        """Blocks that are live after the first `position` events, largest first."""
-        live = (block for block in self.blocks if block.is_live(position))
+        """Blocks that are live after the first `position` events, largest first; not those on the host."""
+        live = (block for block in self.blocks if not block.on_host and block.is_live(position))
         return tuple(sorted(live, key=lambda block: -block.num_bytes))
 
     def peak(self, *, internal: Mapping[int, int] | None = None, since: int = 0) -> Peak:

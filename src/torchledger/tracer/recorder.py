@@ -30,6 +30,7 @@ from torchledger.tracer.scalars import SAVING, SavedScalars
 from torchledger.tracer.signature import Encoder, Signature, TensorMeta, decode, meta_of, with_wrapped_number
 from torchledger.tracer.source import current_source
 from torchledger.tracer.storages import Storages
+from torchledger.tracer.targets import CPU, Target
 
 _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
@@ -56,6 +57,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
 
     Args:
         fake_mode: the fake tensor mode that is on beneath; results on it are made from memory where that is the same.
+        target: the device that the step is looked at for.
 
     Attributes:
         assumptions: what was assumed on the way; whoever records may add to it.
@@ -68,8 +70,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         # Nothing is compiled under this mode; the compiler's wrapper would only cost time at every operation.
         return False
 
-    def __init__(self, *, fake_mode: FakeTensorMode | None = None) -> None:
+    def __init__(self, *, fake_mode: FakeTensorMode | None = None, target: Target = CPU) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.target = target
         self._memo = None if fake_mode is None else Memo(fake_mode)
         self._known: dict[Any, Result] = {}
         self.assumptions: list[str] = []
@@ -100,6 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
         self._exits.callback(after.remove)
         self._exits.enter_context(_seen_rng_states(self._adopt_rng_state))
+        self._exits.enter_context(self.target.running())
         self._run_eagerly()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self

@@ -16,11 +16,15 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.optim import Optimizer
 
+from torchledger.machine import Chip
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.fake import Fakes, as_if_real, tensor_types, undisturbed
 from torchledger.tracer.recorder import Recorder
 from torchledger.tracer.result import Trace
 from torchledger.tracer.source import source_of
+from torchledger.tracer.targets import Target
+from torchledger.tracer.targets import target as target_of
+from torchledger.tracer.targets.target import TargetName
 
 _FIXED_DEVICE = "Make tensors where the module's parameters are (`x.device`) instead of on a fixed device"
 
@@ -42,6 +46,8 @@ def trace(
     precision: Literal["fp32", "bf16"] = "fp32",
     gradient_clip: float = 0.0,
     steps: int = 2,
+    target: TargetName = "cpu",
+    chip: Chip | str | None = None,
 ) -> Trace:
     """Run training steps of a model on no memory and write down every operation and allocation.
 
@@ -58,6 +64,8 @@ def trace(
         precision: `bf16` runs forward and loss under `torch.autocast`.
         gradient_clip: largest global gradient norm, 0 does not clip.
         steps: how many steps; the ledger is of the last. The first one makes the optimizer's state.
+        target: the device that the step is looked at for.
+        chip: which accelerator, by name.
 
     Returns:
         Ledger of the last step, timeline of all.
@@ -67,41 +75,33 @@ def trace(
             than one step is asked for.
     """
     _check(steps)
-    with _tracing() as (mode, recorder):
-        fakes = Fakes(mode)
-        types = tensor_types(model)
-        try:
-            fake_model, fake_batch = fakes.of(model, types), fakes.of(batch)
-            fake_loss = fakes.of(loss) if isinstance(loss, nn.Module) else loss
-            fake_optimizer = _optimizer(fakes, optimizer, fake_model)
-        except (TypeError, RuntimeError) as error:
-            raise TraceError(
-                f"the model cannot be copied: {error}", remedy="Use trace_step, which builds it anew"
-            ) from error
-        step = _Step(
-            fake_model,
-            fake_batch,
-            loss=fake_loss,
-            optimizer=fake_optimizer,
-            precision=precision,
-            gradient_clip=gradient_clip,
-        )
+    with _tracing(target_of(target, chip)) as (mode, recorder):
+        step = _copied(Fakes(mode), model, batch, loss, optimizer)
+        step.precision, step.gradient_clip = precision, gradient_clip
         with mode, recorder, _explained(recorder):
-            recorder.register(fake_model)
-            recorder.register_inputs(_tensors(fake_batch))
+            recorder.register(step.model)
+            recorder.register_inputs(_tensors(step.batch))
             for number in range(1, steps + 1):
                 recorder.mark(f"step {number}")
                 step()
     return recorder.trace(since=f"step {steps}")
 
 
-def trace_step(build: Callable[[], Callable[[], object]], *, steps: int = 2) -> Trace:
+def trace_step(
+    build: Callable[[], Callable[[], object]],
+    *,
+    steps: int = 2,
+    target: TargetName = "cpu",
+    chip: Chip | str | None = None,
+) -> Trace:
     """Build and run the user's own training step on no memory.
 
     Args:
         build: makes model, optimizer and data, and returns the step, a function of nothing. Tensors made in it are
             fake.
         steps: how many times the step is run; the ledger is of the last. The first one makes the optimizer's state.
+        target: the device that the step is looked at for.
+        chip: which accelerator, by name.
 
     Returns:
         Ledger of the last step, timeline from the first tensor that `build` makes.
@@ -110,7 +110,7 @@ def trace_step(build: Callable[[], Callable[[], object]], *, steps: int = 2) -> 
         TraceError: the step needs data (`.item()`, a data-dependent shape), or fewer than one is asked for.
     """
     _check(steps)
-    with _tracing() as (mode, recorder), mode, recorder, _explained(recorder):
+    with _tracing(target_of(target, chip)) as (mode, recorder), mode, recorder, _explained(recorder):
         with recorder.phase("build"):
             step = build()
         for number in range(1, steps + 1):
@@ -124,6 +124,24 @@ def _check(steps: int) -> None:
         raise TraceError(f"there is nothing to look at in {steps} steps", remedy="Run at least 1")
 
 
+def _copied(
+    fakes: Fakes,
+    model: nn.Module,
+    batch: Any,
+    loss: LossFunction | None,
+    optimizer: Optimizer | OptimizerFactory | None,
+) -> _Step:
+    try:
+        fake_model, fake_batch = fakes.of(model, tensor_types(model)), fakes.of(batch)
+        fake_loss = fakes.of(loss) if isinstance(loss, nn.Module) else loss
+        fake_optimizer = _optimizer(fakes, optimizer, fake_model)
+    except (TypeError, RuntimeError) as error:
+        raise TraceError(
+            f"the model cannot be copied: {error}", remedy="Use trace_step, which builds it anew"
+        ) from error
+    return _Step(fake_model, fake_batch, loss=fake_loss, optimizer=fake_optimizer)
+
+
 class _Step:
     """The plain training step of `trace`."""
 
@@ -134,15 +152,13 @@ class _Step:
         *,
         loss: LossFunction | None,
         optimizer: Optimizer | None,
-        precision: str,
-        gradient_clip: float,
     ) -> None:
         self.model = model
         self.batch = batch
         self.loss = loss
         self.optimizer = optimizer
-        self.precision = precision
-        self.gradient_clip = gradient_clip
+        self.precision = "fp32"
+        self.gradient_clip = 0.0
 
     def __call__(self) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
@@ -192,11 +208,11 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[tuple[FakeTensorMode, Recorder]]:
+def _tracing(target: Target) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
     with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        yield mode, Recorder(fake_mode=mode)
+        yield mode, Recorder(fake_mode=mode, target=target)
 
 
 @contextlib.contextmanager

@@ -25,11 +25,13 @@ class Entry:
         "module",
         "name",
         "num_bytes",
+        "on_host",
         "op",
         "part",
         "phase",
         "shape",
         "source",
+        "stream",
     )
 
     def __init__(
@@ -48,6 +50,8 @@ class Entry:
         self.name = ""
         self.shape: tuple[int, ...] = ()
         self.dtype: torch.dtype = torch.uint8
+        self.on_host = False
+        self.stream = ""
 
 
 class _Watch(weakref.ref):  # type: ignore[type-arg]  # a slot on the reference itself saves a closure a storage
@@ -153,6 +157,8 @@ class Storages:
                 call=entry.call,
                 allocated=entry.allocated,
                 freed=freed.get(number),
+                on_host=entry.on_host,
+                stream=entry.stream,
             )
             for number, entry in enumerate(self.entries)
         )

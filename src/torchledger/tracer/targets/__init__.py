@@ -1,0 +1,5 @@
+"""What a device would do that is not there: one file per target, one way in."""
+
+from torchledger.tracer.targets.target import CPU, Target, target
+
+__all__ = ["CPU", "Target", "target"]

@@ -1,0 +1,47 @@
+"""`Target`: the device that a step is traced for, and everything that it would do differently from the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from torchledger.machine import Chip
+from torchledger.machine import get as get_chip
+
+TargetName: TypeAlias = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The device that a step is traced for.
+
+    Attributes:
+        name: `cpu` or `cuda`.
+        chip: which accelerator, where that decides anything (kernels by compute capability).
+    """
+
+    name: TargetName = "cpu"
+    chip: Chip | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """While this is on, torch takes the paths it would take on the target, over fake CPU tensors."""
+        yield
+
+
+CPU = Target()
+
+
+def target(name: TargetName = "cpu", chip: Chip | str | None = None) -> Target:
+    """The target of that name.
+
+    Args:
+        name: `cpu` or `cuda`.
+        chip: an accelerator of the catalog, by name or itself.
+
+    Raises:
+        UnknownChip: no chip of that name.
+    """
+    return Target(name, get_chip(chip) if isinstance(chip, str) else chip)
