@@ -15,6 +15,8 @@ Kind: TypeAlias = Literal[
     "pointwise",
     "normalization",
     "reduction",
+    "linalg",
+    "fft",
     "loss",
     "embedding",
     "gather",

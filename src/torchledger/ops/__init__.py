@@ -13,6 +13,7 @@ each operand read once, each result written once.
     128
 """
 
+from torchledger.ops.activation import activation, activation_backward
 from torchledger.ops.attention import (
     attention_fused,
     attention_fused_backward,
@@ -20,6 +21,15 @@ from torchledger.ops.attention import (
     attention_math_backward,
     attention_product,
     causal_pairs,
+)
+from torchledger.ops.channel_norm import (
+    batch_norm,
+    batch_norm_backward,
+    group_norm,
+    group_norm_backward,
+    renorm,
+    weight_norm,
+    weight_norm_backward,
 )
 from torchledger.ops.collective import (
     all_gather,
@@ -32,7 +42,37 @@ from torchledger.ops.collective import (
     scatter,
     send,
 )
-from torchledger.ops.lookup import embedding, embedding_backward, gather, scatter_add, sort_indices, topk
+from torchledger.ops.criterion import (
+    criterion,
+    criterion_backward,
+    ctc,
+    ctc_backward,
+    multi_margin,
+    multi_margin_backward,
+)
+from torchledger.ops.elementary import complex_elementary, elementary, elementwise
+from torchledger.ops.fft import fourier_transform
+from torchledger.ops.fused_optimizer import fused_adagrad, fused_adam, unscale, update_scale
+from torchledger.ops.interpolation import (
+    antialiased_taps,
+    grid_sample,
+    grid_sample_backward,
+    interpolate,
+    interpolate_antialiased,
+    interpolate_antialiased_backward,
+    interpolate_backward,
+)
+from torchledger.ops.linalg import cross_product, matrix_factorization
+from torchledger.ops.lookup import (
+    embedding,
+    embedding_backward,
+    embedding_bag,
+    embedding_bag_backward,
+    gather,
+    scatter_add,
+    sort_indices,
+    topk,
+)
 from torchledger.ops.loss import log_softmax, log_softmax_backward, nll_loss, nll_loss_backward
 from torchledger.ops.matmul import (
     bias_add,
@@ -56,35 +96,75 @@ from torchledger.ops.pointwise import (
     pointwise_backward,
     rotary,
 )
+from torchledger.ops.pooling import (
+    adaptive_windows,
+    average_pool,
+    average_pool_backward,
+    max_pool,
+    max_pool_backward,
+    windows,
+)
+from torchledger.ops.quantization import quantized
 from torchledger.ops.reduction import per_row, reduction, softmax, softmax_backward
 from torchledger.ops.registry import Rule, rule, rules
+from torchledger.ops.selection import histogram, order, search
 
 __all__ = [
     "PerElement",
     "Piece",
     "Rule",
+    "activation",
+    "activation_backward",
     "adamw",
+    "adaptive_windows",
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "antialiased_taps",
     "attention_fused",
     "attention_fused_backward",
     "attention_math",
     "attention_math_backward",
     "attention_product",
+    "average_pool",
+    "average_pool_backward",
+    "batch_norm",
+    "batch_norm_backward",
     "bias_add",
     "bias_gradient",
     "broadcast",
     "causal_pairs",
     "clip_grad_norm",
+    "complex_elementary",
     "copy",
+    "criterion",
+    "criterion_backward",
+    "cross_product",
+    "ctc",
+    "ctc_backward",
     "dropout",
     "dropout_backward",
+    "elementary",
+    "elementwise",
     "embedding",
     "embedding_backward",
+    "embedding_bag",
+    "embedding_bag_backward",
     "fill",
+    "fourier_transform",
+    "fused_adagrad",
+    "fused_adam",
     "gather",
     "gradient_accumulation",
+    "grid_sample",
+    "grid_sample_backward",
+    "group_norm",
+    "group_norm_backward",
+    "histogram",
+    "interpolate",
+    "interpolate_antialiased",
+    "interpolate_antialiased_backward",
+    "interpolate_backward",
     "layer_norm",
     "layer_norm_backward",
     "linear",
@@ -93,17 +173,25 @@ __all__ = [
     "log_softmax",
     "log_softmax_backward",
     "matmul",
+    "matrix_factorization",
+    "max_pool",
+    "max_pool_backward",
     "moved",
+    "multi_margin",
+    "multi_margin_backward",
     "nll_loss",
     "nll_loss_backward",
+    "order",
     "per_element",
     "per_row",
     "pointwise",
     "pointwise_backward",
+    "quantized",
     "receive",
     "reduce",
     "reduce_scatter",
     "reduction",
+    "renorm",
     "rms_norm",
     "rms_norm_backward",
     "rotary",
@@ -111,10 +199,16 @@ __all__ = [
     "rules",
     "scatter",
     "scatter_add",
+    "search",
     "send",
     "sgd",
     "softmax",
     "softmax_backward",
     "sort_indices",
     "topk",
+    "unscale",
+    "update_scale",
+    "weight_norm",
+    "weight_norm_backward",
+    "windows",
 ]

@@ -42,6 +42,70 @@ def embedding_backward(
 
 
 @rule
+def embedding_bag(
+    tokens: Amount,
+    bags: Amount,
+    vocabulary: Amount,
+    hidden: Amount,
+    *,
+    mode: str = "sum",
+    weighted: bool = False,
+    element_bytes: Amount = 4,
+    index_bytes: Amount = 8,
+) -> tuple[Piece, ...]:
+    """Rows of a bag summed, averaged or compared: tokens - bags adds (or compares) an element, no bag being empty.
+
+    Args:
+        tokens: rows looked up.
+        bags: results.
+        vocabulary: rows of the table.
+        hidden: elements of a row.
+        mode: `sum`, `mean` (a division an element of the result) or `max`.
+        weighted: whether each row is multiplied by a number.
+        element_bytes: bytes of an element.
+        index_bytes: bytes of an index.
+
+    >>> embedding_bag(10, 4, 100, 8)[0].work.flops_full  # (10 - 4)·8
+    48
+    """
+    work = Work.of_flops(
+        (tokens - bags) * hidden + (tokens * hidden if weighted else 0),
+        transcendentals=bags * hidden if mode == "mean" else 0,
+        bytes_read=element_bytes * tokens * (hidden + (1 if weighted else 0)) + index_bytes * (tokens + bags),
+        bytes_written=element_bytes * bags * hidden,
+    )
+    return (Piece("embedding_bag", "embedding", work, (*_shape(tokens, vocabulary, hidden), ("bags", bags))),)
+
+
+@rule
+def embedding_bag_backward(
+    tokens: Amount,
+    bags: Amount,
+    vocabulary: Amount,
+    hidden: Amount,
+    *,
+    mode: str = "sum",
+    weighted: bool = False,
+    element_bytes: Amount = 4,
+    index_bytes: Amount = 8,
+) -> tuple[Piece, ...]:
+    """The gradient of a bag added to its rows of a table of zeros, divided (mean) or multiplied (weights) before.
+
+    >>> [embedding_bag_backward(10, 4, 100, 8, mode=mode)[0].work.flops_full for mode in ("sum", "max")]  # 10·8, 4·8
+    [80, 32]
+    """
+    added = bags if mode == "max" else tokens
+    work = Work.of_flops(
+        added * hidden + (tokens * hidden if weighted or mode == "mean" else 0),
+        transcendentals=bags if mode == "mean" else 0,
+        bytes_read=element_bytes * bags * hidden + index_bytes * 2 * tokens,
+        bytes_written=element_bytes * vocabulary * hidden,
+    )
+    shape = (*_shape(tokens, vocabulary, hidden), ("bags", bags))
+    return (Piece("embedding_bag_backward", "embedding", work, shape, "weight"),)
+
+
+@rule
 def gather(rows: Amount, size: Amount, *, element_bytes: Amount = 4, index_bytes: Amount = 8) -> tuple[Piece, ...]:
     """`rows` rows of `size` elements picked by index (tokens to their experts).
 

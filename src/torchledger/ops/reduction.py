@@ -14,7 +14,17 @@ per_row: dict[str, tuple[int, int, int]] = {
     "amin": (1, -1, 0),
     "norm": (2, -1, 1),  # squares, their sum, the root
     "var": (4, -2, 2),  # the mean (n - 1, division), then differences, squares, their sum (3·n - 1), division
+    "std": (4, -2, 3),  # its root
+    "nansum": (2, -1, 0),  # NaN is looked for
+    "count_nonzero": (2, -1, 0),  # a compare, and a sum of ones
+    "aminmax": (2, -2, 0),
+    "absolute_norm": (2, -1, 0),  # |a|, or a ≠ 0, and their sum or largest
+    "power_norm": (2, -1, 1),  # |a|, to a power (one transcendental an element more), their sum, a root
+    "power_sum": (2, -1, 0),
+    "prod": (1, -1, 0),
     "any": (1, -1, 0),
+    "all": (1, -1, 0),
+    "distance": (3, -1, 1),  # differences, squares, their sum, the root
 }
 
 
