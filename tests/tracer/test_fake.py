@@ -5,14 +5,16 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from torchledger.tracer.fake import Fakes, as_if_real, undisturbed
+from torchledger.tracer.copying import Copies
+from torchledger.tracer.fake import Fakes, as_if_real
+from torchledger.tracer.undisturbed import undisturbed
 
 
 def test_a_tied_parameter_stays_tied_and_a_view_stays_a_view():
     model = nn.ModuleDict({"embedding": nn.Embedding(4, 2), "head": nn.Linear(2, 4, bias=False)})
     model["head"].weight = model["embedding"].weight
     base = torch.zeros(6)
-    fakes = Fakes(FakeTensorMode())
+    fakes = Copies(Fakes(FakeTensorMode()))
     fake = fakes.of(model)
     assert fake["head"].weight is fake["embedding"].weight
     assert isinstance(fake["head"].weight, FakeTensor)
@@ -23,7 +25,7 @@ def test_a_tied_parameter_stays_tied_and_a_view_stays_a_view():
 def test_an_optimizer_follows_its_parameters():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.25)
-    fakes = Fakes(FakeTensorMode())
+    fakes = Copies(Fakes(FakeTensorMode()))
     fake_model = fakes.of(model)
     fake = fakes.of(optimizer)
     assert type(fake) is torch.optim.AdamW
@@ -34,7 +36,7 @@ def test_an_optimizer_follows_its_parameters():
 def test_copying_is_as_it_was_afterwards():
     """`copy.deepcopy` of a tensor makes a real tensor again."""
     before = dict(copy._deepcopy_dispatch)
-    Fakes(FakeTensorMode()).of(nn.Linear(2, 2))
+    Copies(Fakes(FakeTensorMode())).of(nn.Linear(2, 2))
     assert copy._deepcopy_dispatch == before
     assert not isinstance(copy.deepcopy(torch.zeros(2)), FakeTensor)
 
@@ -43,7 +45,7 @@ def test_plain_tensors_on_a_module_are_faked_too():
     """Tensors that are no parameters, inside a dict on a module."""
     model = nn.Linear(2, 2)
     model.tables = {"mask": [torch.zeros(3)]}
-    fake = Fakes(FakeTensorMode()).of(model)
+    fake = Copies(Fakes(FakeTensorMode())).of(model)
     assert isinstance(fake.tables["mask"][0], FakeTensor)
     assert not isinstance(model.tables["mask"][0], FakeTensor)
 

@@ -20,7 +20,7 @@ class Spy(nn.Module):
 
 @pytest.fixture
 def stack():
-    stack = ModuleStack(lambda _root: None)
+    stack = ModuleStack(lambda *_: None)
     stack.watch()
     yield stack
     stack.unwatch()
@@ -71,7 +71,7 @@ def test_a_model_the_user_lets_go_of_is_not_held():
     import gc
     import weakref
 
-    stack = ModuleStack(lambda _root: None)
+    stack = ModuleStack(lambda *_: None)
     model = nn.Linear(1, 1)
     stack.register(model)
     alive = weakref.ref(model)

@@ -4,43 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils as foreach_utils
 
-T = TypeVar("T")
+from torchledger.tracer.errors import TraceError
 
 # `copy.deepcopy` looks here first, so a function entered for a type copies every object of that type, however deep.
 _copiers: dict[type, Callable[[Any, dict[int, Any]], Any]] = copy._deepcopy_dispatch  # type: ignore[attr-defined]  # noqa: SLF001  # the one place where a copy's copies can be chosen
 
 
 class Fakes:
-    """Deep copies whose tensors are fake CPU tensors; one tensor has one fake, so tied stays tied."""
+    """Fake CPU tensors for real ones; one tensor has one fake, and views of one storage stay views of one.
+
+    Attributes:
+        memo: what `copy.deepcopy` keeps: the fake of every tensor by its id.
+    """
 
     def __init__(self, mode: FakeTensorMode) -> None:
+        self.memo: dict[int, Any] = {}
         self._mode = mode
-        self._memo: dict[int, Any] = {}
+        self._storages: dict[int, torch.Tensor] = {}
 
-    def of(self, thing: T, tensor_types: frozenset[type] = frozenset()) -> T:
-        """A deep copy of anything, its tensors fake.
+    def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake of a tensor.
 
-        Args:
-            thing: a module, optimizer, batch or container of them.
-            tensor_types: tensor subclasses that are in it.
+        Raises:
+            TraceError: a lazy module's parameter, which has no shape yet.
         """
-        types = {torch.Tensor, nn.Parameter, nn.Buffer, *tensor_types}
+        fake: torch.Tensor | None = self.memo.get(id(tensor))
+        if fake is None:
+            fake = self.memo[id(tensor)] = self._faked(tensor)
+        return fake
+
+    @contextlib.contextmanager
+    def copying(self) -> Iterator[None]:
+        """While this is on, `copy.deepcopy` makes fakes of tensors."""
+        types = (torch.Tensor, nn.Parameter, nn.Buffer)
         before = {cls: _copiers.get(cls) for cls in types}
         for cls in types:
-            _copiers[cls] = self._tensor
+            _copiers[cls] = lambda tensor, _memo: self.tensor(tensor)
         try:
-            return copy.deepcopy(thing, self._memo)
+            yield
         finally:
             for cls, copier in before.items():
                 if copier is None:
@@ -48,23 +59,38 @@ class Fakes:
                 else:
                     _copiers[cls] = copier
 
-    def _tensor(self, tensor: torch.Tensor, _memo: dict[int, Any]) -> torch.Tensor:
+    def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
+        if is_lazy(tensor):
+            raise TraceError(
+                "the model has lazy parameters, whose shapes are not known yet",
+                remedy="Run it once on a small real batch, or give its modules sizes (nn.Linear for nn.LazyLinear)",
+            )
         if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
             fake: torch.Tensor = self._mode.from_tensor(tensor, static_shapes=True)
             if fake.is_leaf:
                 fake.grad = None
             return fake
         # Elsewhere (a GPU, meta) the fake stands on the CPU, because fake tensors of a device that is not there abort.
-        with self._mode:
-            empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+        with self._mode, torch.no_grad():
+            empty = self._empty(tensor)
             if isinstance(tensor, nn.Parameter):
                 return nn.Parameter(empty, requires_grad=tensor.requires_grad)
             return empty.requires_grad_(tensor.requires_grad)
 
-
-def tensor_types(model: nn.Module) -> frozenset[type]:
-    """Classes of a model's parameters and buffers."""
-    return frozenset(type(tensor) for tensors in (model.parameters(), model.buffers()) for tensor in tensors)
+    def _empty(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor of the same geometry; views of one storage share one."""
+        if tensor.layout is not torch.strided:
+            return torch.empty_like(tensor, device="cpu")
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._storages:  # noqa: SLF001  # the storage's address
+            whole = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+            if tensor.storage_offset() == 0 and whole.untyped_storage().nbytes() == storage.nbytes():
+                self._storages[storage._cdata] = whole  # noqa: SLF001  # as above
+                return whole
+            self._storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cpu")  # noqa: SLF001  # as above
+        shared = self._storages[storage._cdata].untyped_storage()  # noqa: SLF001  # as above
+        empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
+        return empty.set_(shared, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 @contextlib.contextmanager
@@ -84,21 +110,6 @@ def as_if_real() -> Iterator[None]:
         nn.init._no_grad_trunc_normal_ = original
         for types in known:
             types.remove(FakeTensor)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Leave every global random stream as it was."""
-    numpy = sys.modules.get("numpy")
-    state, python_state = torch.random.get_rng_state(), random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    try:
-        yield
-    finally:
-        torch.random.set_rng_state(state)
-        random.setstate(python_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
 
 
 def _truncated_normal(  # noqa: PLR0917  # the arguments of the function it stands in for

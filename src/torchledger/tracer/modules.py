@@ -23,7 +23,7 @@ class ModuleStack:
         kind: its `ledger_kind` (`attention` makes its matrix products kind `attention`), "" without one.
     """
 
-    def __init__(self, on_root: Callable[[nn.Module], None]) -> None:
+    def __init__(self, on_root: Callable[[nn.Module, str], None]) -> None:
         self.path = ""
         self.kind = ""
         self._failed = ""
@@ -62,13 +62,13 @@ class ModuleStack:
         """Path of the innermost module that the exception left, the class's name for a root, "" for none."""
         return self._failed if id(exception) == self._exception else ""
 
-    def register(self, root: nn.Module) -> None:
-        """Name a root's modules, once."""
+    def register(self, root: nn.Module, prefix: str = "") -> None:
+        """Name a root's modules, once; their paths begin with the prefix."""
         if root in self._names:
             return
         for name, module in root.named_modules(remove_duplicate=False):
-            self._names.setdefault(module, []).append(_plain(name))
-        self._on_root(root)
+            self._names.setdefault(module, []).append(_plain(f"{prefix}.{name}".strip(".")))
+        self._on_root(root, prefix)
 
     def _enter(self, module: nn.Module, _inputs: Any) -> None:
         if module not in self._names:
@@ -100,14 +100,14 @@ class ModuleStack:
         return names[0]
 
 
-def parameters_of(root: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters by name, a tied one once."""
-    return {_plain(name): parameter for name, parameter in root.named_parameters()}
+def parameters_of(root: nn.Module, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Parameters by name, a tied one once; names begin with the prefix."""
+    return {_plain(name): parameter for name, parameter in root.named_parameters(prefix)}
 
 
-def buffers_of(root: nn.Module) -> dict[str, torch.Tensor]:
+def buffers_of(root: nn.Module, prefix: str = "") -> dict[str, torch.Tensor]:
     """Buffers by name."""
-    return {_plain(name): buffer for name, buffer in root.named_buffers()}
+    return {_plain(name): buffer for name, buffer in root.named_buffers(prefix)}
 
 
 def _plain(name: str) -> str:

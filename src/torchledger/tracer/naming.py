@@ -33,16 +33,16 @@ class Naming:
         """Elements of all parameters, tied ones once."""
         return sum(self._sizes.values())
 
-    def root(self, root: nn.Module) -> None:
-        """Name what a model owns."""
-        for name, parameter in parameters_of(root).items():
+    def root(self, root: nn.Module, prefix: str = "") -> None:
+        """Name what a model owns; names begin with the prefix."""
+        for name, parameter in parameters_of(root, prefix).items():
             self._storages.name(parameter, "parameters", name)
             self._names[id(parameter)] = name
             self._sizes[id(parameter)] = parameter.numel()
             self._graph.add_constant(parameter.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
             if parameter.grad is not None:
                 self._storages.name(parameter.grad, "gradients", name)
-        for name, buffer in buffers_of(root).items():
+        for name, buffer in buffers_of(root, prefix).items():
             self._storages.name(buffer, "buffers", name)
             self._graph.add_constant(buffer.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
         if any(hasattr(module, "_orig_mod") for module in root.modules()):

@@ -129,9 +129,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self._run_eagerly()
         self._marks[name] = (self.storages.num_events, len(self._calls))
 
-    def register(self, model: nn.Module) -> None:
-        """Name a model's modules, parameters and buffers; what runs unregistered is named when it first runs."""
-        self.modules.register(model)
+    def register(self, model: nn.Module, name: str = "") -> None:
+        """Name a model's modules, parameters and buffers; what runs unregistered is named when it first runs.
+
+        With a name (`generator`) their paths begin with it.
+        """
+        self.modules.register(model, name)
 
     def register_inputs(self, tensors: Iterable[torch.Tensor]) -> None:
         """Say that these tensors are the step's inputs."""

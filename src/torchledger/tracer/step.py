@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
 from torchledger.machine import Chip
+from torchledger.tracer.copying import Copies
+from torchledger.tracer.documents import document_exact
 from torchledger.tracer.errors import TraceError
-from torchledger.tracer.fake import Fakes, as_if_real, tensor_types, undisturbed
+from torchledger.tracer.explained import explained
+from torchledger.tracer.fake import Fakes, as_if_real
+from torchledger.tracer.plain_step import (
+    LossFunction,
+    OptimizerFactory,
+    PlainStep,
+    Precision,
+    StepOptions,
+    finite_gradients,
+    tensors_of,
+)
+from torchledger.tracer.reached import Reached, reach
 from torchledger.tracer.recorder import Recorder
 from torchledger.tracer.result import Trace
-from torchledger.tracer.source import source_of
 from torchledger.tracer.targets import Target
 from torchledger.tracer.targets import target as target_of
 from torchledger.tracer.targets.target import TargetName
-
-_FIXED_DEVICE = "Make tensors where the module's parameters are (`x.device`) instead of on a fixed device"
-
-LossFunction: TypeAlias = Callable[[Any, Any], torch.Tensor]
-OptimizerFactory: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
-
-_NEEDS_VALUES = (
-    "Take the decision from shapes instead of values, pass the value in as a Python number, or trace a step that "
-    "leaves this out"
-)
+from torchledger.tracer.undisturbed import undisturbed
 
 
 def trace(
@@ -43,11 +41,14 @@ def trace(
     *,
     loss: LossFunction | None = None,
     optimizer: Optimizer | OptimizerFactory | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "fp32",
     gradient_clip: float = 0.0,
+    accumulation_steps: int = 1,
+    set_to_none: bool = True,
     steps: int = 2,
     target: TargetName = "cpu",
     chip: Chip | str | None = None,
+    document_lengths: Sequence[int] = (),
 ) -> Trace:
     """Run training steps of a model on no memory and write down every operation and allocation.
 
@@ -55,156 +56,161 @@ def trace(
     is a copy on fake tensors. The step is forward, loss, backward, clip, `optimizer.step()`, `zero_grad()`.
 
     Args:
-        model: any module; it may stand on a GPU or on meta, the step is traced as the CPU would run it.
+        model: any module, in the mode (train, eval) that it is in; it may stand on a GPU or on meta.
         batch: what the model takes: a tensor, a tuple or list (positional) or a mapping (by name).
         loss: of the model's output and the batch, a scalar. Nothing: the output itself if it is a scalar, else its
             `loss` (as Hugging Face models return).
         optimizer: one made on this model's parameters, or a function of parameters that makes one. Nothing: forward and
             backward only.
-        precision: `bf16` runs forward and loss under `torch.autocast`.
+        precision: `bf16` and `fp16` run forward and loss under `torch.autocast`, `fp16` with a gradient scaler too;
+            that is for accelerators and refused for the CPU.
         gradient_clip: largest global gradient norm, 0 does not clip.
+        accumulation_steps: how many micro-batches a step has; `batch` is one of them.
+        set_to_none: whether gradients are freed or filled with zeros after the step.
         steps: how many steps; the ledger is of the last. The first one makes the optimizer's state.
         target: the device that the step is looked at for.
         chip: which accelerator, by name.
+        document_lengths: lengths of the documents packed in a sequence, in tokens: exact attention is that within
+            documents.
 
     Returns:
         Ledger of the last step, timeline of all.
 
     Raises:
-        TraceError: the step needs data (`.item()`, a data-dependent shape), has no loss, or cannot be copied; or fewer
-            than one step is asked for.
+        TraceError: the step needs data (`.item()`, a data-dependent shape), has no loss, or cannot be copied; or an
+            option is impossible.
     """
-    _check(steps)
-    with _tracing(target_of(target, chip)) as (mode, recorder):
-        step = _copied(Fakes(mode), model, batch, loss, optimizer)
-        step.precision, step.gradient_clip = precision, gradient_clip
-        with mode, recorder, _explained(recorder):
+    options = StepOptions(
+        loss, optimizer, precision, gradient_clip, accumulation_steps, set_to_none, steps, target, chip
+    )
+    return document_exact(trace_plain(model, batch, options), document_lengths)
+
+
+def trace_plain(
+    model: nn.Module,
+    batch: Any,
+    options: StepOptions,
+    *,
+    change: Callable[[nn.Module], None] = lambda _: None,
+    around: Callable[[Recorder], contextlib.AbstractContextManager[None]] = lambda _: contextlib.nullcontext(),
+) -> Trace:
+    """`trace` with the options in one object.
+
+    Args:
+        model: as `trace` has it.
+        batch: as `trace` has it.
+        options: the rest of `trace`'s arguments.
+        change: done to the copied model before it runs.
+        around: entered while steps run.
+    """
+    options.check()
+    with _tracing(options.found_target()) as (mode, recorder):
+        reached = Reached(Fakes(mode))
+        step = _copied(reached.copies, model, batch, options)
+        fixed = reached.copies.of(options.optimizer) if isinstance(options.optimizer, Optimizer) else None
+        change(step.model)
+        with reached.swapped(), mode, recorder, explained(recorder), around(recorder):
             recorder.register(step.model)
-            recorder.register_inputs(_tensors(step.batch))
-            for number in range(1, steps + 1):
-                recorder.mark(f"step {number}")
-                step()
-    return recorder.trace(since=f"step {steps}")
+            recorder.register_inputs(tensors_of(step.batch))
+            with recorder.phase("build"):
+                make = options.optimizer
+                step.prepare(fixed or (make(step.model.parameters()) if callable(make) else None))
+            _run(recorder, step, options.steps)
+    return recorder.trace(since=f"step {options.steps}")
 
 
 def trace_step(
-    build: Callable[[], Callable[[], object]],
+    step: Callable[[], object],
     *,
     steps: int = 2,
     target: TargetName = "cpu",
     chip: Chip | str | None = None,
 ) -> Trace:
-    """Build and run the user's own training step on no memory.
+    """Run the user's own training step on no memory.
 
     Args:
-        build: makes model, optimizer and data, and returns the step, a function of nothing. Tensors made in it are
-            fake.
+        step: one of two functions of nothing. Either a step itself, over models, optimizers and tensors that it
+            reaches (closure, globals, its object): they are real or on meta, copies stand in for them while it runs,
+            and they are left as they were. Or a builder that makes model, optimizer and data, all fake, and returns
+            the step.
         steps: how many times the step is run; the ledger is of the last. The first one makes the optimizer's state.
         target: the device that the step is looked at for.
         chip: which accelerator, by name.
 
     Returns:
-        Ledger of the last step, timeline from the first tensor that `build` makes.
+        Ledger of the last step; the timeline from the first tensor on.
 
     Raises:
-        TraceError: the step needs data (`.item()`, a data-dependent shape), or fewer than one is asked for.
+        TraceError: the step needs data (`.item()`, a data-dependent shape), draws from a generator, or fewer than one
+            is asked for.
     """
-    _check(steps)
-    with _tracing(target_of(target, chip)) as (mode, recorder), mode, recorder, _explained(recorder):
-        with recorder.phase("build"):
-            step = build()
-        for number in range(1, steps + 1):
-            recorder.mark(f"step {number}")
-            step()
+    StepOptions(steps=steps, target=target, chip=chip).check()
+    found = target_of(target, chip)
+    for is_builder in _guesses(step):
+        seen = _traced(step, found, steps, is_builder=is_builder)
+        if seen is not None:
+            return seen
+    raise TraceError("the step returns a step each time it is called", remedy="Pass the step that does the work")
+
+
+def _guesses(step: Callable[[], object]) -> tuple[bool, bool]:
+    """Whether to run it as a builder first: what reaches a model is a step, most likely."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        _, reached = reach(step, Fakes(mode))
+    trains = any(p.requires_grad for tensors in (reached.copies.tensors,) for p in tensors)
+    is_step = bool(reached.copies.modules) or trains
+    return not is_step, is_step
+
+
+def _traced(step: Callable[[], object], target: Target, steps: int, *, is_builder: bool) -> Trace | None:
+    """The trace of a step or a builder; `None` where it turns out to be the other."""
+    with _tracing(target) as (mode, recorder):
+        run, reached = reach(step, Fakes(mode))
+        with reached.swapped(), mode, recorder, explained(recorder):
+            roots = reached.roots()
+            for name, root in roots.items():
+                recorder.register(root, name if len(roots) > 1 else "")
+            recorder.register_inputs(reached.copies.tensors)
+            if is_builder:
+                with recorder.phase("build"):
+                    built = run()
+                if not _is_step(built):
+                    return None
+                run = cast("Callable[[], object]", built)
+            recorder.mark("step 1")
+            if _is_step(run()):
+                return None
+            _run(recorder, run, steps, already=1)
     return recorder.trace(since=f"step {steps}")
 
 
-def _check(steps: int) -> None:
-    if steps < 1:
-        raise TraceError(f"there is nothing to look at in {steps} steps", remedy="Run at least 1")
+def _is_step(returned: object) -> bool:
+    return callable(returned) and not isinstance(returned, (torch.Tensor, nn.Module))
 
 
-def _copied(
-    fakes: Fakes,
-    model: nn.Module,
-    batch: Any,
-    loss: LossFunction | None,
-    optimizer: Optimizer | OptimizerFactory | None,
-) -> _Step:
+def _run(recorder: Recorder, step: Callable[[], object], steps: int, already: int = 0) -> None:
+    for number in range(1 + already, steps + 1):
+        recorder.mark(f"step {number}")
+        step()
+
+
+def _copied(copies: Copies, model: nn.Module, batch: Any, options: StepOptions) -> PlainStep:
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TraceError("a scripted module cannot be traced", remedy="Pass the module that it was made of")
+    if isinstance(options.optimizer, Optimizer):
+        theirs = {id(p) for group in options.optimizer.param_groups for p in group["params"]}
+        if theirs.isdisjoint(id(p) for p in model.parameters()):
+            raise TraceError(
+                "the optimizer holds none of the model's parameters",
+                remedy="Make it on model.parameters(), or pass a function that does (torch.optim.AdamW)",
+            )
     try:
-        fake_model, fake_batch = fakes.of(model, tensor_types(model)), fakes.of(batch)
-        fake_loss = fakes.of(loss) if isinstance(loss, nn.Module) else loss
-        fake_optimizer = _optimizer(fakes, optimizer, fake_model)
+        copied, fake_batch = copies.of(model), copies.of(batch)
+        return PlainStep(copied, fake_batch, copies.of(options.loss), options)
     except (TypeError, RuntimeError) as error:
         raise TraceError(
-            f"the model cannot be copied: {error}", remedy="Use trace_step, which builds it anew"
+            f"the model cannot be copied: {error}", remedy="Use trace_step with a function that builds it anew"
         ) from error
-    return _Step(fake_model, fake_batch, loss=fake_loss, optimizer=fake_optimizer)
-
-
-class _Step:
-    """The plain training step of `trace`."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        batch: Any,
-        *,
-        loss: LossFunction | None,
-        optimizer: Optimizer | None,
-    ) -> None:
-        self.model = model
-        self.batch = batch
-        self.loss = loss
-        self.optimizer = optimizer
-        self.precision = "fp32"
-        self.gradient_clip = 0.0
-
-    def __call__(self) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
-            output = _called(self.model, self.batch)
-            loss = self._loss(output)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self.gradient_clip > 0:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
-        if self.optimizer is not None:
-            self.optimizer.step()
-        self.model.zero_grad(set_to_none=True)
-
-    def _loss(self, output: Any) -> torch.Tensor:
-        if self.loss is not None:
-            return self.loss(output, self.batch)
-        if isinstance(output, torch.Tensor) and output.numel() == 1:
-            return output
-        found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-        if isinstance(found, torch.Tensor):
-            return found
-        raise TraceError(
-            f"the model returns {type(output).__name__}, which is no loss",
-            remedy="Pass loss=, a function of output and batch",
-        )
-
-
-def _called(model: nn.Module, batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
-
-
-def _optimizer(fakes: Fakes, optimizer: Optimizer | OptimizerFactory | None, model: nn.Module) -> Optimizer | None:
-    if optimizer is None:
-        return None
-    if isinstance(optimizer, Optimizer):
-        return fakes.of(optimizer)
-    return optimizer(model.parameters())
-
-
-def _tensors(batch: Any) -> list[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
-        return [batch]
-    if isinstance(batch, Mapping):
-        return [tensor for item in batch.values() for tensor in _tensors(item)]
-    return [tensor for item in batch for tensor in _tensors(item)] if isinstance(batch, (tuple, list)) else []
 
 
 @contextlib.contextmanager
@@ -212,39 +218,6 @@ def _tracing(target: Target) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
     with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        yield mode, Recorder(fake_mode=mode, target=target)
-
-
-@contextlib.contextmanager
-def _explained(recorder: Recorder) -> Iterator[None]:
-    """What fake tensors cannot do as a `TraceError`; the user's own exceptions with the module named."""
-    try:
-        yield
-    except TraceError:
-        raise
-    except Exception as error:
-        module, source = recorder.modules.failed_in(error), source_of(error.__traceback__)
-        known = _known(error)
-        if known is not None:
-            problem, remedy = known
-            raise TraceError(problem, module=module, source=source, remedy=remedy) from error
-        where = f"in module `{module}`" if module else "outside every module"
-        error.add_note(f"while tracing a step, {where}, at {source}")
-        raise
-
-
-def _known(error: Exception) -> tuple[str, str] | None:
-    """Problem and remedy of what fake tensors cannot do, `None` where the error is the user's own."""
-    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        return f"a traced step has no data, but {error.func} needs the values of a tensor", _NEEDS_VALUES
-    if isinstance(error, UnsupportedOperatorException):
-        return (
-            f"{error.func} tells no shapes without data",
-            "Register a fake kernel for it (torch.library.register_fake)",
-        )
-    text = str(error)
-    if ".numpy() is not supported" in text or "data pointer" in text:
-        return "a traced step has no data, but this needs the values of a tensor", _NEEDS_VALUES
-    if "not linked with support for" in text or "not compiled with" in text or "NVIDIA driver" in text:
-        return f"this needs a device that is not there ({text})", _FIXED_DEVICE
-    return None
+        recorder = Recorder(fake_mode=mode, target=target)
+        with finite_gradients(target, recorder.assumptions.append):
+            yield mode, recorder

@@ -1,0 +1,79 @@
+"""Every global of torch, numpy and Python that a step could change, put back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave every global random stream and every global setting of torch as it was, whatever happens inside."""
+    put_back = [*_random_streams(), *_settings()]
+    try:
+        yield
+    finally:
+        for restore, value in put_back:
+            restore(value)
+
+
+def _random_streams() -> list[tuple[Callable[[Any], Any], Any]]:
+    streams: list[tuple[Callable[[Any], Any], Any]] = [
+        (torch.random.set_rng_state, torch.random.get_rng_state()),
+        (random.setstate, random.getstate()),
+    ]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        streams.append((numpy.random.set_state, numpy.random.get_state()))
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's function has no types
+        streams.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    return streams
+
+
+def _settings() -> list[tuple[Callable[[Any], Any], Any]]:
+    def deterministic(mode: tuple[bool, bool]) -> None:
+        torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
+
+    def autocast(state: tuple[bool, bool, torch.dtype, torch.dtype, bool]) -> None:
+        on_cpu, on_cuda, cpu_dtype, cuda_dtype, is_cached = state
+        torch.set_autocast_enabled("cpu", on_cpu)
+        torch.set_autocast_enabled("cuda", on_cuda)
+        torch.set_autocast_dtype("cpu", cpu_dtype)
+        torch.set_autocast_dtype("cuda", cuda_dtype)
+        torch.set_autocast_cache_enabled(is_cached)
+
+    cudnn: Any = torch.backends.cudnn
+
+    def cudnn_flags(flags: tuple[bool, bool, bool, bool]) -> None:
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = flags
+
+    return [
+        (torch.set_default_dtype, torch.get_default_dtype()),
+        (torch.set_grad_enabled, torch.is_grad_enabled()),
+        (torch.set_num_threads, torch.get_num_threads()),
+        (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()),
+        (torch.autograd.set_detect_anomaly, torch.is_anomaly_enabled()),
+        (
+            deterministic,
+            (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+        ),
+        (
+            autocast,
+            (
+                torch.is_autocast_enabled("cpu"),
+                torch.is_autocast_enabled("cuda"),
+                torch.get_autocast_dtype("cpu"),
+                torch.get_autocast_dtype("cuda"),
+                torch.is_autocast_cache_enabled(),
+            ),
+        ),
+        (cudnn_flags, (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)),
+    ]
