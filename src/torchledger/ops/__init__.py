@@ -42,6 +42,12 @@ from torchledger.ops.collective import (
     scatter,
     send,
 )
+from torchledger.ops.convolution import (
+    convolution,
+    convolution_bias_gradient,
+    convolution_input_gradient,
+    convolution_weight_gradient,
+)
 from torchledger.ops.criterion import (
     criterion,
     criterion_backward,
@@ -82,6 +88,13 @@ from torchledger.ops.matmul import (
     linear_weight_gradient,
     matmul,
 )
+from torchledger.ops.multilinear import (
+    distances,
+    distances_by_product,
+    grouped_matmul,
+    sparse_matmul,
+    trilinear,
+)
 from torchledger.ops.normalization import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from torchledger.ops.optimizer import adamw, clip_grad_norm, gradient_accumulation, sgd
 from torchledger.ops.piece import Piece, moved
@@ -105,6 +118,12 @@ from torchledger.ops.pooling import (
     windows,
 )
 from torchledger.ops.quantization import quantized
+from torchledger.ops.recurrent import (
+    recurrent_cell,
+    recurrent_cell_backward,
+    recurrent_layer,
+    recurrent_layer_backward,
+)
 from torchledger.ops.reduction import per_row, reduction, softmax, softmax_backward
 from torchledger.ops.registry import Rule, rule, rules
 from torchledger.ops.selection import histogram, order, search
@@ -136,12 +155,18 @@ __all__ = [
     "causal_pairs",
     "clip_grad_norm",
     "complex_elementary",
+    "convolution",
+    "convolution_bias_gradient",
+    "convolution_input_gradient",
+    "convolution_weight_gradient",
     "copy",
     "criterion",
     "criterion_backward",
     "cross_product",
     "ctc",
     "ctc_backward",
+    "distances",
+    "distances_by_product",
     "dropout",
     "dropout_backward",
     "elementary",
@@ -160,6 +185,7 @@ __all__ = [
     "grid_sample_backward",
     "group_norm",
     "group_norm_backward",
+    "grouped_matmul",
     "histogram",
     "interpolate",
     "interpolate_antialiased",
@@ -188,6 +214,10 @@ __all__ = [
     "pointwise_backward",
     "quantized",
     "receive",
+    "recurrent_cell",
+    "recurrent_cell_backward",
+    "recurrent_layer",
+    "recurrent_layer_backward",
     "reduce",
     "reduce_scatter",
     "reduction",
@@ -205,7 +235,9 @@ __all__ = [
     "softmax",
     "softmax_backward",
     "sort_indices",
+    "sparse_matmul",
     "topk",
+    "trilinear",
     "unscale",
     "update_scale",
     "weight_norm",

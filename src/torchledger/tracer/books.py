@@ -41,12 +41,14 @@ def ledger_of(
         group = firsts.setdefault(place, (call, bytes_kept))
         groups[group] = groups.get(group, 0) + 1
     lines: list[Line] = []
+    assumed = list(assumptions)
     for (call, bytes_kept), times in groups.items():
         known = priced.get(id(call.signature))
         if known is None:
             known = priced[id(call.signature)] = price(call.signature, results[call.signature])
+            assumed.extend(known.assumptions)
         lines.extend(_lines(call, known, bytes_kept, times))
-    return Ledger.of(lines, assumptions=assumptions)
+    return Ledger.of(lines, assumptions=assumed)
 
 
 def _lines(call: Call, priced: Priced, bytes_kept: int, times: int) -> Iterable[Line]:
@@ -57,7 +59,7 @@ def _lines(call: Call, priced: Priced, bytes_kept: int, times: int) -> Iterable[
     for number, plain in enumerate(pieces):
         piece = _masked(plain, call)
         is_product = piece.kind in CONTRACTIONS
-        yield replace(
+        line = replace(
             piece.line(
                 call.module,
                 phase=call.phase,  # type: ignore[arg-type]  # phases of lines are a step's own, "build" is left out above
@@ -70,6 +72,12 @@ def _lines(call: Call, priced: Priced, bytes_kept: int, times: int) -> Iterable[
             ),
             kind=_kind(piece.kind, call),
         )
+        yield _communication(line) if line.kind == "collective" else line
+
+
+def _communication(line: Line) -> Line:
+    """A collective's line: its phase is communication, and its operation tells what asked for it."""
+    return replace(line, phase="communication", op=f"{line.op} ({line.phase})")
 
 
 def _masked(piece: Piece, call: Call) -> Piece:

@@ -7,21 +7,24 @@ from typing import Any
 import torch
 
 from torchledger.ledger import GradientOf
+from torchledger.tracer.layouts import held
 
-#: Contractions whose backward is made of contractions again, so that only their operands tell the gradients apart.
-PRODUCTS = frozenset(
-    {
-        torch.ops.aten.mm.default,
-        torch.ops.aten.addmm.default,
-        torch.ops.aten.bmm.default,
-        torch.ops.aten.baddbmm.default,
-        torch.ops.aten.addbmm.default,
-        torch.ops.aten.mv.default,
-        torch.ops.aten.addmv.default,
-        torch.ops.aten.dot.default,
-        torch.ops.aten.linear.default,
-    }
-)
+_A = torch.ops.aten
+_ALL, _FIRST_TWO, _LAST_TWO = slice(None), slice(0, 2), slice(-2, None)
+#: Contractions whose backward is made of contractions again, so that only their operands tell the gradients apart, and
+#: which of their tensors those operands are.
+PRODUCTS: dict[Any, slice] = {
+    **dict.fromkeys((_A.mm.default, _A.bmm.default, _A.mv.default, _A.dot.default, _A.vdot.default), _LAST_TWO),
+    **dict.fromkeys((_A.mm.dtype, _A.bmm.dtype, _A.addmm.dtype, _A.baddbmm.dtype), _LAST_TWO),
+    **dict.fromkeys((_A.addmm.default, _A.addmm_.default, _A.baddbmm.default, _A.baddbmm_.default), _LAST_TWO),
+    **dict.fromkeys((_A.addbmm.default, _A.addbmm_.default, _A.addmv.default, _A.addr.default), _LAST_TWO),
+    **dict.fromkeys((_A.linear.default, _A.matmul.default, _A._grouped_mm.default), _FIRST_TWO),  # noqa: SLF001  # torch's own name
+    **dict.fromkeys((_A._scaled_mm.default, _A._scaled_mm_v2.default), _FIRST_TWO),  # noqa: SLF001  # as above
+    **dict.fromkeys((_A._scaled_grouped_mm.default, _A._scaled_grouped_mm_v2.default), _FIRST_TWO),  # noqa: SLF001  # as above
+    **dict.fromkeys((_A._euclidean_dist.default, _A.conv_tbc.default), _FIRST_TWO),  # noqa: SLF001  # as above
+    _A._trilinear.default: _ALL,  # noqa: SLF001  # as above
+    _A._sparse_mm.default: _ALL,  # noqa: SLF001  # as above
+}
 
 
 def is_recomputing() -> bool:
@@ -68,9 +71,9 @@ class Graph:
             self._last = place
         return self._last
 
-    def add_constant(self, address: int) -> None:
-        """The storage at `address` holds a parameter or a buffer."""
-        self._of_parameters.add(address)
+    def add_constant(self, tensor: torch.Tensor) -> None:
+        """The tensor is a parameter or a buffer."""
+        self._of_parameters.update(holder.untyped_storage()._cdata for holder in held(tensor))  # noqa: SLF001  # the storage's address
 
     def follow(self, operands: list[int], result: int) -> None:
         """The storage `result` was made of `operands`: it is a function of parameters if all of them are."""
@@ -82,7 +85,7 @@ class Graph:
     def forward_product(self, operands: list[int]) -> None:
         """A product is about to run in the forward pass: remember how many of its operands come from parameters."""
         number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]  # noqa: SLF001  # see `remember`
-        from_parameters = sum(address in self._of_parameters for address in operands[-2:])
+        from_parameters = sum(address in self._of_parameters for address in operands)
         self._parameter_operands[number] = max(from_parameters, self._parameter_operands.get(number, 0))
 
     def gradient_of(self, node: Any, operands: list[int]) -> GradientOf:
@@ -96,4 +99,4 @@ class Graph:
             return "input"
         if from_parameters == 2:
             return "weight"
-        return "input" if any(address in self._of_parameters for address in operands[-2:]) else "weight"
+        return "input" if any(address in self._of_parameters for address in operands) else "weight"

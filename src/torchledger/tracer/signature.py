@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from torchledger.tracer.layouts import held
+from torchledger.tracer.layouts import held, num_bytes, num_values
 
 #: Names of number formats, as `formats` and `Line.number_format` spell them.
 NUMBER_FORMATS: dict[torch.dtype, str] = {
@@ -67,7 +67,26 @@ class TensorMeta:
         return count * self.dtype.itemsize
 
 
-# A value in a call: a TensorMeta, a plain hashable, or a tuple of values that begins with "list" or "dict".
+@dataclass(frozen=True, slots=True)
+class SparseMeta:
+    """A sparse tensor without its data: it can be counted, not replayed.
+
+    Attributes:
+        layout: torch layout.
+        shape: sizes.
+        dtype: torch dtype of its values.
+        num_values: values that it stores, zeros among them too; `None` where only data tells.
+        num_bytes: bytes of its values and indices.
+    """
+
+    layout: torch.layout
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    num_values: int | None
+    num_bytes: int
+
+
+# A value in a call: a TensorMeta or SparseMeta, a plain hashable, or a tuple of values that begins with "list".
 Value: TypeAlias = Any
 
 
@@ -80,12 +99,14 @@ class Signature:
         args: positional arguments; tensors as `TensorMeta`, lists as `("list", ...)`.
         kwargs: keyword arguments as `(name, value)` pairs.
         number_types: initials of the types of the numbers among them: 1, 1.0 and True are equal in Python, not here.
+        needed: in the backward pass, which inputs of the operation's node need a gradient, where its kernel makes all.
     """
 
     op: str
     args: tuple[Value, ...]
     kwargs: tuple[tuple[str, Value], ...] = ()
     number_types: str = ""
+    needed: tuple[bool, ...] | None = None
 
     def overload(self) -> Any:
         """The operation itself.
@@ -152,8 +173,9 @@ class Encoder:
     def _value(self, value: Any, tensors: list[torch.Tensor]) -> Value:
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
-                tensors.extend(held(value))
-                return f"{value.layout} {tuple(value.shape)} {value.dtype}"  # it can be counted, not replayed
+                parts = held(value)
+                tensors.extend(parts)
+                return (SparseMeta, value.layout, value.shape, value.dtype, num_values(value), num_bytes(parts))
             tensors.append(value)
             storage = value.untyped_storage()
             number = self._storages.setdefault(storage._cdata, len(self._storages))  # noqa: SLF001  # the storage's address
@@ -200,7 +222,7 @@ def meta_of(tensor: torch.Tensor) -> TensorMeta:
 
 
 def _number_types(value: Value) -> str:
-    if not isinstance(value, tuple) or (value and value[0] is TensorMeta):
+    if not isinstance(value, tuple) or (value and value[0] in {TensorMeta, SparseMeta}):
         return ""
     if len(value) == 2 and isinstance(value[0], type):
         return str(value[0].__name__[0])
@@ -212,6 +234,8 @@ def _decoded(value: Value) -> Value:
         return value
     if value[0] is TensorMeta:
         return TensorMeta(tuple(value[1]), *value[2:])
+    if value[0] is SparseMeta:
+        return SparseMeta(value[1], tuple(value[2]), *value[3:])
     if value[0] == "list":
         return ("list", *[_decoded(item) for item in value[1:]])
     return value[1]

@@ -8,9 +8,21 @@ import torch
 
 from torchledger.ledger import Work
 from torchledger.ops import Piece, moved
-from torchledger.tracer.pricing import contraction, elements, rows  # noqa: F401  # importing them enters their prices
-from torchledger.tracer.pricing.seen import Seen, prices
-from torchledger.tracer.signature import Signature, TensorMeta, number_format
+from torchledger.tracer.pricing import (  # noqa: F401  # importing them enters their prices
+    attention,
+    collective,
+    contraction,
+    convolution,
+    elements,
+    narrow,
+    recurrent,
+    rows,
+    sparse,
+)
+from torchledger.tracer.pricing.bound import most_it_could_cost
+from torchledger.tracer.pricing.narrow import FORMATS, IN_FIRST_FORMAT
+from torchledger.tracer.pricing.seen import Seen, price_for
+from torchledger.tracer.signature import Signature, SparseMeta, TensorMeta, number_format
 
 #: No work at all beyond the views that `OpOverload.is_view` tells of: aliases, and memory that is not written.
 _FREE = frozenset(
@@ -31,38 +43,46 @@ _UNREAD = frozenset(
 #: Operations that touch only a part of an operand: the rule's bytes are right, the tensors' are not.
 _PARTIAL = frozenset(
     {"embedding", "index_select", "gather", "index", "index_add_", "scatter_add_", "index_put_", "scatter_",
-     "_index_put_impl_", "nll_loss_forward", "take_along_dim"}
+     "_index_put_impl_", "nll_loss_forward", "take_along_dim", "all_gather_copy_in", "split_with_sizes_copy", "chunk_cat"}
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Pieces of an operation and the number format it works in; no pieces where it does no work."""
+    """Pieces of an operation, the number format it works in and what was assumed; no pieces where it does no work."""
 
     pieces: tuple[Piece, ...]
     number_format: str
+    assumptions: tuple[str, ...] = ()
 
 
 def price(signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:
-    """What the call costs. An operation without a price is one piece of kind `unknown` whose FLOPs are `None`."""
+    """What the call costs.
+
+    An operation without a price is one piece of kind `unknown` whose FLOPs are `None`; the most they could be stands in
+    its shape (`at_most_flops`).
+    """
     namespace, op, _ = signature.op.split(".")
-    if op in _FREE:
+    if op in _FREE and namespace in {"aten", "prims"}:
         return Priced((), "")
     if namespace == "higher_order":
         read, written = sum(meta.num_bytes for meta in signature.tensors()), sum(meta.num_bytes for meta in results)
-        unknown = Work(None, None, None, None, bytes_read=read, bytes_written=written)
-        return Priced((Piece(op, "unknown", unknown),), _format(signature, results))
-    seen = Seen(op, signature.bound(), results)
+        return Priced((_unknown(op, signature, results, read, written),), _format(signature, results))
+    seen = Seen(op, signature.bound(), results, signature.needed)
     read, written = _bytes(signature, results)
-    price = prices.get(op)
+    price = price_for(namespace, op)
     if price is None:
-        unknown = Work(None, None, None, None, bytes_read=read, bytes_written=written)
-        pieces: tuple[Piece, ...] = (Piece(signature.op, "unknown", unknown),)
+        pieces: tuple[Piece, ...] = (_unknown(signature.op, signature, results, read, written),)
     else:
         pieces = price(seen)
-        if op not in _PARTIAL:
+        if op not in _PARTIAL and not any(piece.kind == "collective" for piece in pieces):
             pieces = moved(pieces, bytes_read=read, bytes_written=written)
-    return Priced(pieces, _format(signature, results))
+    return Priced(pieces, _format(signature, results), tuple(seen.assumptions))
+
+
+def _unknown(op: str, signature: Signature, results: tuple[TensorMeta, ...], read: int, written: int) -> Piece:
+    work = Work(None, None, None, None, bytes_read=read, bytes_written=written)
+    return Piece(op, "unknown", work, (("at_most_flops", most_it_could_cost(signature, results)),))
 
 
 def _bytes(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, int]:
@@ -70,13 +90,14 @@ def _bytes(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, 
     schema = signature.overload()._schema  # noqa: SLF001  # torch's only way to a schema
     arguments = signature.bound()
     unread = schema.arguments[0].name if signature.op.split(".")[1] in _UNREAD else ""
-    read: dict[TensorMeta, int] = {}
+    read: dict[TensorMeta | SparseMeta, int] = {}
     written = 0
     for argument in schema.arguments:
         value = arguments[argument.name]
         metas = [value] if isinstance(value, TensorMeta) else list(value[1:]) if isinstance(value, tuple) else []
+        metas = [value] if isinstance(value, SparseMeta) else metas
         for meta in metas:
-            if isinstance(meta, TensorMeta):
+            if isinstance(meta, (TensorMeta, SparseMeta)):
                 if argument.name != unread:
                     read[meta] = meta.num_bytes
                 if argument.is_write:
@@ -89,7 +110,12 @@ def _bytes(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, 
 def _format(signature: Signature, results: tuple[TensorMeta, ...]) -> str:
     """Format of a contraction's operands and of anything else's result; integers only where nothing is floating."""
     operands = signature.tensors()
-    overload_is_product = signature.op.split(".")[1] in {"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear"}
+    op = signature.op.split(".")[1]
+    if op in FORMATS and not signature.op.startswith("aten.linear"):
+        return FORMATS[op]
+    if op in IN_FIRST_FORMAT:
+        return number_format(operands[0].dtype)
+    overload_is_product = op in {"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear"}
     candidates = [*operands[-2:], *results] if overload_is_product else [*results, *operands]
     for meta in candidates:
         if meta.dtype.is_floating_point or meta.dtype.is_complex:
