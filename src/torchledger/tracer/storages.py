@@ -78,12 +78,18 @@ class Storages:
         self.entries: list[Entry] = []
         self.num_events = 0
         self.phase = "forward"
+        self.stream = ""
         self._live: dict[int, _Watch] = {}
         self._open = True
         self._backward_starts: list[int] = []
 
     def __contains__(self, address: int) -> bool:
         return address in self._live
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of everything that lives now, what stands on the host left out."""
+        return sum(entry.num_bytes for entry in self.entries if entry.freed is None and not entry.on_host)
 
     def entry(self, address: int) -> Entry | None:
         """The live entry at an address."""
@@ -106,7 +112,7 @@ class Storages:
             call=call,
             allocated=self.num_events,
         )
-        entry.shape, entry.dtype = tuple(tensor.shape), tensor.dtype
+        entry.shape, entry.dtype, entry.stream = tuple(tensor.shape), tensor.dtype, self.stream
         self._live[address] = _watch(storage, address, entry, self._free)
         self.num_events += 1
         self.entries.append(entry)

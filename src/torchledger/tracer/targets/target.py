@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 
 from torchledger.machine import Chip
 from torchledger.machine import get as get_chip
+from torchledger.tracer.storages import Storages
+from torchledger.tracer.targets.cuda import running_on_cuda
 
 TargetName: TypeAlias = Literal["cpu", "cuda"]
 
@@ -26,9 +28,17 @@ class Target:
     chip: Chip | None = None
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """While this is on, torch takes the paths it would take on the target, over fake CPU tensors."""
-        yield
+    def running(self, storages: Storages) -> Iterator[None]:
+        """While this is on, torch takes the paths it would take on the target, over fake CPU tensors.
+
+        Args:
+            storages: where the target writes what it keeps for itself.
+        """
+        if self.name == "cpu":
+            yield
+            return
+        with running_on_cuda(storages, self.chip):
+            yield
 
 
 CPU = Target()

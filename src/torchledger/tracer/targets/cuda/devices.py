@@ -1,0 +1,177 @@
+"""Where tensors stand when a step says so: `.cuda()`, `.to("cuda")`, `.cpu()`, `device="cuda"`, over fake CPU tensors.
+
+All fake tensors are CPU tensors, because fake CUDA tensors abort the process on a build without CUDA. Which of them are
+on the GPU is kept here. What says nothing about a device is on the GPU, as if it were the default device; but what is
+then moved there by name was on the host until that moment, as it is with PyTorch's own default. Only the text "cpu"
+and `.cpu()` mean the host: a `torch.device` of the CPU comes from another tensor (`device=x.device`), and means where
+that one is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._device import _device_constructors
+
+from torchledger.tracer.storages import Entry, Storages
+from torchledger.tracer.targets.cuda.replacing import replaced
+
+_TENSOR = torch._C.TensorBase  # noqa: SLF001  # where the methods are that are replaced here
+
+
+@contextlib.contextmanager
+def devices_of_cuda(storages: Storages) -> Iterator[None]:
+    """While this is on, tensors can be asked to stand on CUDA, and are written down as being there or on the host."""
+    where = _Where(storages)
+    methods = {
+        "to": _method(where.to),
+        "cuda": _method(where.cuda),
+        "cpu": _method(where.cpu),
+        "pin_memory": _method(where.pinned),
+        "is_cuda": property(where.is_cuda),
+        "get_device": _method(where.get_device),
+    }
+    constructors: Any = _device_constructors
+    factories = {
+        function.__name__: where.factory(function)
+        for function in constructors()
+        if function is not None and getattr(torch, function.__name__, None) is function
+    }
+    with replaced(torch.Tensor, methods), replaced(torch, factories | {"set_default_device": lambda _device: None}):
+        yield
+
+
+def is_cuda(device: Any) -> bool:
+    """Whether this names a CUDA device: `"cuda"`, `"cuda:1"`, a `torch.device` of it, or its number."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def _method(bound: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that becomes a method of the class it is put on, where the tensor is the first argument."""
+
+    def method(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return bound(tensor, *args, **kwargs)
+
+    return method
+
+
+class _Where:
+    """Which storages are on the GPU by name; `Entry.on_host` tells which are on the host."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self._placed: set[int] = set()
+
+    def factory(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """The function that makes tensors, told where."""
+
+        @functools.wraps(function)
+        def make(*args: Any, **kwargs: Any) -> torch.Tensor:
+            device = kwargs.get("device")
+            if device is None:
+                return function(*args, **kwargs)
+            if is_cuda(device):
+                made = function(*args, **{**kwargs, "device": "cpu"})
+                self._place(made)
+                return made
+            made = function(*args, **kwargs)
+            if device == "cpu" and isinstance(device, str):
+                self._to_host(made)
+            return made
+
+        return make
+
+    def to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """`Tensor.to` of a device, a dtype, both or another tensor."""
+        named = kwargs.get("device", args[0] if args else None)
+        if is_cuda(named) and not isinstance(named, bool):
+            rest = {name: value for name, value in kwargs.items() if name != "device"}
+            if args[1:] and isinstance(args[1], torch.dtype):
+                rest["dtype"] = args[1]
+            return self._onto_gpu(tensor, rest)
+        if isinstance(named, str) and named == "cpu":
+            rest = {name: value for name, value in kwargs.items() if name != "device"}
+            if args[1:] and isinstance(args[1], torch.dtype):
+                rest["dtype"] = args[1]
+            return self._onto_host(tensor, rest)
+        made: torch.Tensor = _TENSOR.to(tensor, *args, **kwargs)
+        if made is not tensor:
+            self._follow(tensor, made)
+        return made
+
+    def cuda(self, tensor: torch.Tensor, *_args: Any, **kwargs: Any) -> torch.Tensor:
+        """`Tensor.cuda`."""
+        kept = {name: value for name, value in kwargs.items() if name == "memory_format"}
+        return self._onto_gpu(tensor, kept)
+
+    def cpu(self, tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """`Tensor.cpu`."""
+        return self._onto_host(tensor, kwargs)
+
+    def pinned(self, tensor: torch.Tensor, *_args: Any) -> torch.Tensor:
+        """`Tensor.pin_memory`: another copy on the host, where it is not counted."""
+        self._to_host(tensor)
+        return tensor
+
+    def is_cuda(self, tensor: torch.Tensor) -> bool:
+        """`Tensor.is_cuda`."""
+        entry = self._entry(tensor)
+        return entry is None or not entry.on_host
+
+    def get_device(self, tensor: torch.Tensor) -> int:
+        """`Tensor.get_device`."""
+        return 0 if self.is_cuda(tensor) else -1
+
+    def _entry(self, tensor: torch.Tensor) -> Entry | None:
+        if tensor.layout is not torch.strided:
+            return None
+        return self._storages.entry(tensor.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+
+    def _place(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is torch.strided:
+            entry = self._storages.allocate(tensor, op="tensor")  # torch.tensor's are entered when they are first used
+            entry.on_host = False
+            self._placed.add(id(entry))
+
+    def _to_host(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is torch.strided:
+            self._storages.allocate(tensor, op="tensor").on_host = True
+
+    def _follow(self, source: torch.Tensor, made: torch.Tensor) -> None:
+        """A cast of what is on the host is on the host."""
+        entry = self._entry(source)
+        if entry is not None and entry.on_host:
+            self._to_host(made)
+
+    def _onto_gpu(self, tensor: torch.Tensor, rest: dict[str, Any]) -> torch.Tensor:
+        entry = self._entry(tensor)
+        if entry is not None and not entry.on_host and self._was_made_here(entry, tensor):
+            entry.on_host = True  # it has been there since it was made
+        if entry is None or not entry.on_host:
+            kept: torch.Tensor = _TENSOR.to(tensor, **{"copy": False, **rest}) if rest else tensor
+            return kept
+        made: torch.Tensor = _TENSOR.to(tensor, **{"dtype": tensor.dtype, **rest, "copy": True})
+        self._place(made)
+        return made
+
+    def _was_made_here(self, entry: Entry, tensor: torch.Tensor) -> bool:
+        """Whether the step's own code made it, outside of modules or while building, and not on the GPU by name."""
+        if not entry.op or id(entry) in self._placed or not tensor.is_leaf:
+            return False
+        return entry.phase == "build" or not entry.module
+
+    def _onto_host(self, tensor: torch.Tensor, rest: dict[str, Any]) -> torch.Tensor:
+        entry = self._entry(tensor)
+        if entry is None or entry.on_host:
+            return _TENSOR.to(tensor, **rest) if rest else tensor
+        made: torch.Tensor = _TENSOR.to(tensor, **{"dtype": tensor.dtype, **rest, "copy": True})
+        self._to_host(made)
+        return made

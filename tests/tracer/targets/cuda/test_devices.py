@@ -1,0 +1,92 @@
+import pytest
+import torch
+from torch import nn
+
+from torchledger.tracer import trace_step
+
+
+def _blocks(build, **arguments):
+    return trace_step(build, steps=1, target="cuda", **arguments).timeline.blocks
+
+
+def test_a_model_moved_to_the_gpu_was_built_on_the_host():
+    """`.cuda()` copies every parameter: the originals are host memory, the copies device memory."""
+    blocks = _blocks(lambda: nn.Linear(8, 4).cuda().zero_grad)
+    assert sum(block.num_bytes for block in blocks if block.on_host) == (8 * 4 + 4) * 4
+    assert sum(block.num_bytes for block in blocks if not block.on_host) == (8 * 4 + 4) * 4
+
+
+def test_a_model_that_says_nothing_is_on_the_gpu():
+    """Code that names no device runs as if the GPU were its default: nothing is on the host, nothing copied."""
+    blocks = _blocks(lambda: nn.Linear(8, 4).zero_grad)
+    assert not any(block.on_host for block in blocks)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(4, device="cuda"),
+        lambda: torch.zeros(4, device=torch.device("cuda", 0)),
+        lambda: torch.tensor([1.0, 2.0, 3.0, 4.0], device="cuda:0"),
+        lambda: torch.ones(4, device=0),
+    ],
+)
+def test_made_on_the_gpu(make):
+    """A tensor made with a CUDA device, however it is spelled, is device memory."""
+
+    def build():
+        made = make()
+        assert made.is_cuda
+        assert made.get_device() == 0
+        return lambda: made
+
+    assert [block.on_host for block in _blocks(build) if block.shape == (4,)] == [False]
+
+
+@pytest.mark.parametrize("move", [lambda x: x.cpu(), lambda x: x.to("cpu"), lambda x: x.to("cpu", torch.float64)])
+def test_moved_to_the_host(move):
+    """`.cpu()` of device memory is a copy in host memory, in no peak."""
+
+    def build():
+        x = torch.zeros(4, device="cuda")
+        kept = move(x)
+        assert not kept.is_cuda
+        return lambda: (x, kept)
+
+    trace = trace_step(build, steps=1, target="cuda")
+    assert sorted(block.on_host for block in trace.timeline.blocks) == [False, True]
+    assert trace.timeline.peak().peak_bytes == 4 * 4
+
+
+def test_another_tensors_device_is_where_that_is():
+    """`device=x.device` and `.to(x.device)` inside a model stay on the GPU."""
+
+    def build():
+        x = torch.zeros(4, device="cuda")
+        return lambda: (torch.arange(4, device=x.device), torch.ones(4).to(x.device))
+
+    assert not any(block.on_host for block in _blocks(build))
+
+
+def test_a_batch_cut_from_data_on_the_host():
+    """Data that batches are moved from stays in host memory; a batch is device memory."""
+
+    def build():
+        data = torch.randn(100, 8).pin_memory()
+
+        def step():
+            return data[:4].to("cuda", non_blocking=True) * 2
+
+        return step
+
+    assert [(block.shape, block.on_host) for block in _blocks(build)] == [
+        ((100, 8), True), ((4, 8), False), ((4, 8), False),
+    ]  # fmt: skip
+
+
+def test_the_methods_are_put_back():
+    """Outside of a step the methods of tensors are torch's own."""
+    before = torch.Tensor.to, torch.Tensor.cuda, torch.zeros
+    _blocks(lambda: lambda: None)
+    assert before == (torch.Tensor.to, torch.Tensor.cuda, torch.zeros)
+    assert "to" not in vars(torch.Tensor)
