@@ -57,6 +57,7 @@ class Copies:
         self._on_function = on_function
         self._on_object = on_object
         self._inside = 0
+        self._in_optimizer = 0
         self._alive: list[Any] = []  # an id is an object's only as long as it lives
 
     def of(self, thing: T) -> T:
@@ -100,7 +101,7 @@ class Copies:
         return self._container(thing)
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        fake = self._fakes.tensor(tensor)
+        fake = self._fakes.known(tensor) if self._in_optimizer else self._fakes.tensor(tensor)
         self._fakes.memo[id(tensor)] = fake
         if not self._inside and not isinstance(tensor, nn.Parameter):
             self.tensors.append(fake)
@@ -137,6 +138,7 @@ class Copies:
         self._on_object(type(thing))
         owns_tensors = isinstance(thing, (nn.Module, Optimizer))
         self._inside += owns_tensors
+        self._in_optimizer += isinstance(thing, Optimizer)
         try:
             own_copier = getattr(thing, "__deepcopy__", None)
             if own_copier is not None:
@@ -146,6 +148,7 @@ class Copies:
                 copied = self._rebuilt(thing)
         finally:
             self._inside -= owns_tensors
+            self._in_optimizer -= isinstance(thing, Optimizer)
         if isinstance(thing, nn.Module) and copied is not thing:
             self.modules.append((thing, copied))
         return copied

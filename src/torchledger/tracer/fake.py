@@ -43,6 +43,17 @@ class Fakes:
             fake = self.memo[id(tensor)] = self._faked(tensor)
         return fake
 
+    def known(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake of one number on the CPU, its value known: an optimizer reads its step counts."""
+        if tensor.dim() or tensor.device.type != "cpu" or tensor.requires_grad or isinstance(tensor, FakeTensor):
+            return self.tensor(tensor)
+        fake: torch.Tensor | None = self.memo.get(id(tensor))
+        if fake is None:
+            value = tensor.item()
+            with self._mode:
+                fake = self.memo[id(tensor)] = torch.tensor(value, dtype=tensor.dtype)
+        return fake
+
     @contextlib.contextmanager
     def copying(self) -> Iterator[None]:
         """While this is on, `copy.deepcopy` makes fakes of tensors."""
@@ -66,6 +77,8 @@ class Fakes:
                 remedy="Run it once on a small real batch, or give its modules sizes (nn.Linear for nn.LazyLinear)",
             )
         if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
+            if not tensor.is_leaf:  # the graph behind it is not the step's
+                return self._mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_()
             fake: torch.Tensor = self._mode.from_tensor(tensor, static_shapes=True)
             if fake.is_leaf:
                 fake.grad = None

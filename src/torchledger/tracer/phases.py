@@ -77,6 +77,8 @@ class Phases:
             self._backward_ends()
 
     def _inside(self, node: Any) -> str:
+        if self.in_optimizer:  # a hook of a parameter steps its optimizer as soon as its gradient is there
+            return "optimizer"
         # The backward pass itself runs without gradients, unless its own gradient is wanted (create_graph).
         if torch.is_grad_enabled() and (
             self.runs_modules_again

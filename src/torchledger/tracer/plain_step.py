@@ -184,5 +184,5 @@ def finite_gradients(target: Target, assume: Callable[[str], None]) -> Iterator[
     try:
         yield
     finally:
-        scaler._maybe_opt_step = original  # type: ignore[assignment, method-assign]  # noqa: SLF001  # as above
+        scaler._maybe_opt_step = original  # type: ignore[method-assign]  # noqa: SLF001  # as above
         common.amp_definitely_not_available = absent

@@ -92,9 +92,11 @@ class Reached:
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if self._is_new(cell):
-                with contextlib.suppress(ValueError):  # a variable that was never set
+                try:
                     original = cell.cell_contents
-                    self._cells.append((cell, original, self._copied(name, original)))
+                except ValueError:  # a variable that was never set
+                    continue
+                self._cells.append((cell, original, self._copied(name, original)))
         if function.__defaults__ or function.__kwdefaults__:
             before = (function.__defaults__, function.__kwdefaults__)
             self._defaults.append((function, before, tuple(self.copies.of(values) for values in before)))  # type: ignore[arg-type]  # two of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -155,10 +156,8 @@ def trace_step(
 
 def _guesses(step: Callable[[], object]) -> tuple[bool, bool]:
     """Whether to run it as a builder first: what reaches a model is a step, most likely."""
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        _, reached = reach(step, Fakes(mode))
-    trains = any(p.requires_grad for tensors in (reached.copies.tensors,) for p in tensors)
-    is_step = bool(reached.copies.modules) or trains
+    _, reached = reach(step, Fakes(FakeTensorMode(allow_non_fake_inputs=True)))
+    is_step = bool(reached.copies.modules) or any(tensor.requires_grad for tensor in reached.copies.tensors)
     return not is_step, is_step
 
 
@@ -219,5 +218,16 @@ def _tracing(target: Target) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         recorder = Recorder(fake_mode=mode, target=target)
-        with finite_gradients(target, recorder.assumptions.append):
+        with finite_gradients(target, recorder.assumptions.append), _quiet():
             yield mode, recorder
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Take torch's log away: it writes a traceback of its own to the log for every operation that refuses its operands."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
