@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_NODE = re.compile(
-    r"torch::autograd::(?:generated::)?(\w+(?:Backward\d*|Backward|AccumulateGrad))\b|(AccumulateGrad)::"
-)
+_NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*(?:Backward\d*|AccumulateGrad))::")
 _OPERATION = re.compile(r"at::_ops::(\w+?)::(?:call|redispatch)\b")
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python3[.\d]*)[/\\]")
 _FOLDER = re.compile(r"[/\\]")
