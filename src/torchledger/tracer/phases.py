@@ -29,13 +29,26 @@ class Phases:
     ) -> None:
         self.current = "forward"
         self.is_backward = False
-        self.in_optimizer = False
+        self._in_optimizer = False
+        self._steps_inside = False
         self._modules = modules
         self._backward_begins = backward_begins
         self._backward_ends = backward_ends
         self._named: list[str] = []
         self._after_backward = False
         self._depth = 0
+
+    @property
+    def in_optimizer(self) -> bool:
+        """Whether an optimizer's step is running."""
+        return self._in_optimizer
+
+    @in_optimizer.setter
+    def in_optimizer(self, begins: bool) -> None:
+        self._in_optimizer = begins
+        # A hook of a parameter may step its optimizer inside the backward pass, as soon as its gradient is there; an
+        # optimizer may itself run the whole step (a closure).
+        self._steps_inside = begins and torch._C._current_graph_task_id() != -1  # noqa: SLF001  # as in `find`
 
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[None]:
@@ -77,7 +90,7 @@ class Phases:
             self._backward_ends()
 
     def _inside(self, node: Any) -> str:
-        if self.in_optimizer:  # a hook of a parameter steps its optimizer as soon as its gradient is there
+        if self._steps_inside:
             return "optimizer"
         # The backward pass itself runs without gradients, unless its own gradient is wanted (create_graph).
         if torch.is_grad_enabled() and (

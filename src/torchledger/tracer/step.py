@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from torchledger.tracer.documents import document_exact
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.explained import explained
 from torchledger.tracer.fake import Fakes, as_if_real
+from torchledger.tracer.folding import Folds, folded
 from torchledger.tracer.plain_step import (
     LossFunction,
     OptimizerFactory,
@@ -35,6 +36,9 @@ from torchledger.tracer.targets import target as target_of
 from torchledger.tracer.targets.target import TargetName
 from torchledger.tracer.undisturbed import undisturbed
 
+#: What folds the layers, and why a trace before this one could not be folded.
+_Folds: TypeAlias = tuple[Folds | None, tuple[str, ...]]
+
 
 def trace(
     model: nn.Module,
@@ -50,6 +54,7 @@ def trace(
     target: TargetName = "cpu",
     chip: Chip | str | None = None,
     document_lengths: Sequence[int] = (),
+    fold: bool = True,
 ) -> Trace:
     """Run training steps of a model on no memory and write down every operation and allocation.
 
@@ -73,6 +78,8 @@ def trace(
         chip: which accelerator, by name.
         document_lengths: lengths of the documents packed in a sequence, in tokens: exact attention is that within
             documents.
+        fold: whether equal layers that follow one another are run a few times and counted as often as they are there;
+            where they turn out not to run alike they are all run, and the assumptions say so.
 
     Returns:
         Ledger of the last step, timeline of all.
@@ -82,7 +89,7 @@ def trace(
             option is impossible.
     """
     options = StepOptions(
-        loss, optimizer, precision, gradient_clip, accumulation_steps, set_to_none, steps, target, chip
+        loss, optimizer, precision, gradient_clip, accumulation_steps, set_to_none, steps, target, chip, fold
     )
     return document_exact(trace_plain(model, batch, options), document_lengths)
 
@@ -105,7 +112,18 @@ def trace_plain(
         around: entered while steps run.
     """
     options.check()
-    with _tracing(options.found_target()) as (mode, recorder):
+    return folded(lambda *folds: _plain(model, batch, options, folds, change, around), fold=options.fold)
+
+
+def _plain(
+    model: nn.Module,
+    batch: Any,
+    options: StepOptions,
+    folds: _Folds,
+    change: Callable[[nn.Module], None],
+    around: Callable[[Recorder], contextlib.AbstractContextManager[None]],
+) -> Trace:
+    with _tracing(options.found_target(), folds) as (mode, recorder):
         reached = Reached(Fakes(mode))
         step = _copied(reached.copies, model, batch, options)
         fixed = reached.copies.of(options.optimizer) if isinstance(options.optimizer, Optimizer) else None
@@ -126,6 +144,7 @@ def trace_step(
     steps: int = 2,
     target: TargetName = "cpu",
     chip: Chip | str | None = None,
+    fold: bool = True,
 ) -> Trace:
     """Run the user's own training step on no memory.
 
@@ -137,6 +156,8 @@ def trace_step(
         steps: how many times the step is run; the ledger is of the last. The first one makes the optimizer's state.
         target: the device that the step is looked at for.
         chip: which accelerator, by name.
+        fold: whether equal layers are run a few times only, as `trace` has it. A step that turns out not to be
+            foldable is run anew.
 
     Returns:
         Ledger of the last step; the timeline from the first tensor on.
@@ -148,7 +169,9 @@ def trace_step(
     StepOptions(steps=steps, target=target, chip=chip).check()
     found = target_of(target, chip)
     for is_builder in _guesses(step):
-        seen = _traced(step, found, steps, is_builder=is_builder)
+        seen = folded(
+            lambda *folds, guess=is_builder: _traced(step, found, steps, folds, is_builder=guess), fold=fold
+        )
         if seen is not None:
             return seen
     raise TraceError("the step returns a step each time it is called", remedy="Pass the step that does the work")
@@ -161,9 +184,11 @@ def _guesses(step: Callable[[], object]) -> tuple[bool, bool]:
     return not is_step, is_step
 
 
-def _traced(step: Callable[[], object], target: Target, steps: int, *, is_builder: bool) -> Trace | None:
+def _traced(
+    step: Callable[[], object], target: Target, steps: int, folds: _Folds, *, is_builder: bool
+) -> Trace | None:
     """The trace of a step or a builder; `None` where it turns out to be the other."""
-    with _tracing(target) as (mode, recorder):
+    with _tracing(target, folds) as (mode, recorder):
         run, reached = reach(step, Fakes(mode))
         with reached.swapped(), mode, recorder, explained(recorder):
             roots = reached.roots()
@@ -213,18 +238,19 @@ def _copied(copies: Copies, model: nn.Module, batch: Any, options: StepOptions) 
 
 
 @contextlib.contextmanager
-def _tracing(target: Target) -> Iterator[tuple[FakeTensorMode, Recorder]]:
+def _tracing(target: Target, folds: _Folds) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
     with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        recorder = Recorder(fake_mode=mode, target=target)
+        recorder = Recorder(fake_mode=mode, target=target, folds=folds[0])
+        recorder.assumptions.extend(folds[1])
         with finite_gradients(target, recorder.assumptions.append), _quiet():
             yield mode, recorder
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Take torch's log away: it writes a traceback of its own to the log for every operation that refuses its operands."""
+    """Take torch's log away: it gets a traceback for every operation that refuses its operands."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True
     try:
