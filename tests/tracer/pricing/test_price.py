@@ -135,15 +135,15 @@ def test_adamw_is_the_same_arithmetic_however_it_runs(implementation, ops):
 
 def test_an_operation_of_ones_own_is_entered_in_one_line():
     """A price under a name makes the ledger complete."""
-    before = _only(lambda: torch.linalg.inv_ex(torch.eye(3)))
+    before = _only(lambda: torch.linalg.matrix_exp(torch.eye(3)))
     assert before.kind == "unknown"
 
-    @price_of("linalg_inv_ex")
-    def inverse(seen):
-        size = seen.tensor("A").shape[-1]
-        return (Piece("inverse", "matmul", Work.of_flops(2 * size**3)),)
+    @price_of("linalg_matrix_exp")
+    def exponential(seen):
+        size = seen.tensor("self").shape[-1]
+        return (Piece("matrix_exp", "linalg", Work.of_flops(2 * size**3)),)
 
     try:
-        assert _only(lambda: torch.linalg.inv_ex(torch.eye(3))).work.flops_full == 2 * 3**3
+        assert _only(lambda: torch.linalg.matrix_exp(torch.eye(3))).work.flops_full == 2 * 3**3
     finally:
-        del prices["linalg_inv_ex"]
+        del prices["linalg_matrix_exp"]

@@ -1,11 +1,12 @@
-"""Prices of what works element by element, in place or not, on one tensor or a list; of copies and random numbers."""
+"""Prices of what works element by element, in place or not, on one tensor or a list."""
 
 from __future__ import annotations
 
 from torchledger import ops
-from torchledger.ledger import Work
 from torchledger.ops import Piece
 from torchledger.tracer.pricing.seen import Price, Seen, price_of, prices
+from torchledger.tracer.pricing.untold import untold
+from torchledger.tracer.signature import TensorMeta
 
 #: torch's operation -> the row of `ops.per_element` that counts it.
 _POINTWISE = {
@@ -52,19 +53,6 @@ _BACKWARD = {
     "tanh_backward": "tanh",
     "sigmoid_backward": "sigmoid",
 }
-_COPIES = (
-    "clone", "_to_copy", "copy_", "cat", "stack", "repeat", "repeat_interleave", "roll", "flip", "triu", "tril",
-    "triu_", "tril_", "constant_pad_nd", "slice_backward", "select_backward", "diagonal", "contiguous",
-    "_foreach_copy_", "select_scatter", "slice_scatter", "as_strided_scatter",
-)  # fmt: skip
-_FILLS = (
-    "fill_", "fill", "zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_zeros", "new_ones",
-    "new_full", "arange", "eye", "scalar_tensor", "_foreach_zero_", "linspace", "one_hot",
-)  # fmt: skip
-_RANDOM = (
-    "normal_", "uniform_", "bernoulli_", "bernoulli", "rand", "randn", "randint", "rand_like", "randn_like",
-    "randperm", "normal", "multinomial", "exponential_", "random_",
-)  # fmt: skip
 
 
 @price_of("pow")
@@ -75,7 +63,7 @@ def power(seen: Seen) -> tuple[Piece, ...]:
     if exponent == 1:
         return ops.copy(seen.num_results)
     name = shorter.get(exponent, "pow") if isinstance(exponent, (int, float)) else "pow"
-    return ops.pointwise(name, seen.num_results)
+    return on_each(seen, name, seen.num_results)
 
 
 @price_of("gelu")
@@ -90,92 +78,90 @@ def gelu_backward(seen: Seen) -> tuple[Piece, ...]:
     return ops.pointwise_backward("gelu_tanh" if seen.arguments["approximate"] == "tanh" else "gelu", seen.num_results)
 
 
-@price_of("native_dropout")
+@price_of("native_dropout", "_fused_dropout")
 def dropout(seen: Seen) -> tuple[Piece, ...]:
     """Dropout as one kernel."""
     return ops.dropout(seen.num_results)
 
 
-@price_of("native_dropout_backward")
+@price_of("native_dropout_backward", "_masked_scale")
 def dropout_backward(seen: Seen) -> tuple[Piece, ...]:
     """Its gradient."""
     return ops.dropout_backward(seen.num_results)
 
 
-@price_of("_fused_adamw_", "_fused_adam_")
-def fused_adamw(seen: Seen) -> tuple[Piece, ...]:
-    """One AdamW step of a list of parameters as one kernel."""
-    elements = sum(meta.num_elements for meta in seen.tensors("self"))
-    return ops.adamw(elements, weight_decay=bool(seen.arguments["weight_decay"]))
-
-
-@price_of("_fused_sgd_")
-def fused_sgd(seen: Seen) -> tuple[Piece, ...]:
-    """One SGD step of a list of parameters as one kernel."""
-    elements = sum(meta.num_elements for meta in seen.tensors("self"))
-    decays, moves = bool(seen.arguments["weight_decay"]), bool(seen.arguments["momentum"])
-    return ops.sgd(elements, momentum=moves, weight_decay=decays)
-
-
-@price_of("_foreach_norm")
-def foreach_norm(seen: Seen) -> tuple[Piece, ...]:
-    """Norm of every tensor of a list."""
-    metas = seen.tensors("self")
-    return ops.reduction("norm", len(metas), sum(meta.num_elements for meta in metas) / len(metas))
-
-
 @price_of("_foreach_pow")
 def foreach_power(seen: Seen) -> tuple[Piece, ...]:
     """A power of every element of a list of tensors."""
-    return ops.pointwise("pow", _list_elements(seen))
+    return on_each(seen, "pow", num_elements(seen))
 
 
-@price_of(*_COPIES)
-def copied(seen: Seen) -> tuple[Piece, ...]:
-    """A copy, a cast, a rearrangement."""
-    name = "cast" if seen.op == "_to_copy" else "copy"
-    return ops.copy(_list_elements(seen) if seen.op.startswith("_foreach") else seen.num_results, op=name)
+def elementwise(name: str) -> Price:
+    """A row of `ops.per_element` (or `ops.elementary`) on every element of the result."""
 
-
-@price_of(*_FILLS)
-def filled(seen: Seen) -> tuple[Piece, ...]:
-    """Every element written with a number."""
-    return ops.fill(_list_elements(seen) if seen.op.startswith("_foreach") else seen.num_results)
-
-
-@price_of(*_RANDOM)
-def random(seen: Seen) -> tuple[Piece, ...]:
-    """Random numbers: how many operations one takes is the generator's secret, so only the bytes are told."""
-    return (Piece(seen.op.strip("_"), "random", Work(), (("elements", seen.num_results),)),)
-
-
-def _elementwise(name: str) -> Price:
     def price(seen: Seen) -> tuple[Piece, ...]:
-        row = "add_scaled" if name in {"add", "sub"} and seen.arguments.get("alpha", 1) != 1 else name
-        return ops.pointwise(row, seen.num_results)
+        return on_each(seen, _scaled(seen, name), num_elements(seen))
 
     return price
 
 
-def _each_elementwise(name: str) -> Price:
-    def price(seen: Seen) -> tuple[Piece, ...]:
-        row = "add_scaled" if name in {"add", "sub"} and seen.arguments.get("alpha", 1) != 1 else name
-        return ops.pointwise(row, _list_elements(seen))
+def on_each(seen: Seen, name: str, elements: int) -> tuple[Piece, ...]:
+    """The row on so many elements; of complex numbers that of `ops.complex_elementary`, unknown where it has none."""
+    if is_complex(seen):
+        row = _complex_row(seen, name)
+        if row not in ops.complex_elementary:
+            return untold(seen, f"{seen.op} has no count for complex numbers")
+        return ops.elementwise(row, elements, complex_numbers=True)
+    return ops.pointwise(name, elements) if name in ops.per_element else ops.elementwise(name, elements)
 
-    return price
+
+def is_complex(seen: Seen) -> bool:
+    """Whether complex numbers are among the call's tensors."""
+    found = [*seen.results, *(value for value in seen.arguments.values() if isinstance(value, TensorMeta))]
+    for value in seen.arguments.values():
+        if isinstance(value, tuple):
+            found.extend(item for item in value[1:] if isinstance(item, TensorMeta))
+    return any(meta.dtype.is_complex for meta in found)
+
+
+def num_elements(seen: Seen) -> int:
+    """Elements of the result, of all tensors of the list where the call takes a list."""
+    if not seen.op.startswith("_foreach"):
+        return seen.num_results
+    lists = (value for value in seen.arguments.values() if isinstance(value, tuple))
+    metas = next(found for value in lists if (found := [item for item in value[1:] if isinstance(item, TensorMeta)]))
+    return sum(meta.num_elements for meta in metas)
+
+
+def _scaled(seen: Seen, name: str) -> str:
+    return "add_scaled" if name in {"add", "sub"} and seen.arguments.get("alpha", 1) != 1 else name
+
+
+def _complex_row(seen: Seen, name: str) -> str:
+    """Times or over a real number is less than times or over a complex one."""
+    if name in {"mul", "div"} and not _is_complex(seen.arguments.get("other")):
+        return "scale" if name == "mul" else "divide_by_real"
+    return "scale" if name == "mul" and not _is_complex(seen.arguments.get("self")) else name
+
+
+def _is_complex(value: object) -> bool:
+    if isinstance(value, tuple):
+        return any(_is_complex(item) for item in value[1:])
+    return isinstance(value, complex) or (isinstance(value, TensorMeta) and value.dtype.is_complex)
 
 
 def _elementwise_backward(name: str) -> Price:
-    return lambda seen: ops.pointwise_backward(name, seen.num_results)
+    def price(seen: Seen) -> tuple[Piece, ...]:
+        if is_complex(seen):
+            return on_each(seen, seen.op, seen.num_results)
+        return ops.pointwise_backward(name, seen.num_results)
 
-
-def _list_elements(seen: Seen) -> int:
-    return sum(meta.num_elements for meta in seen.tensors("self"))
+    return price
 
 
 for _op, _row in _POINTWISE.items():
-    prices[_op] = prices[f"{_op}_"] = _elementwise(_row)
-    prices[f"_foreach_{_op}"] = prices[f"_foreach_{_op}_"] = _each_elementwise(_row)
+    prices[_op] = prices[f"{_op}_"] = elementwise(_row)
+    prices[f"_foreach_{_op}"] = prices[f"_foreach_{_op}_"] = prices[_op]
 for _op, _row in _BACKWARD.items():
     prices[_op] = _elementwise_backward(_row)
 for _op in ("pow", "gelu"):

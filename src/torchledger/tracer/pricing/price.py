@@ -13,38 +13,30 @@ from torchledger.tracer.pricing import (  # noqa: F401  # importing them enters 
     collective,
     contraction,
     convolution,
+    elementary,
     elements,
+    factorizations,
+    losses,
     narrow,
+    norms,
+    optimizers,
+    orders,
+    pools,
+    quantized,
+    rearranged,
     recurrent,
+    reductions,
+    resampling,
     rows,
     sparse,
+    tables,
 )
 from torchledger.tracer.pricing.bound import most_it_could_cost
 from torchledger.tracer.pricing.narrow import FORMATS, IN_FIRST_FORMAT
 from torchledger.tracer.pricing.seen import Seen, price_for
-from torchledger.tracer.signature import Signature, SparseMeta, TensorMeta, number_format
-
-#: No work at all beyond the views that `OpOverload.is_view` tells of: aliases, and memory that is not written.
-_FREE = frozenset(
-    {
-        "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh", "lift",
-        "_local_scalar_dense", "resize_", "set_", "detach_", "is_same_size", "_reshape_alias", "view_as_real",
-        "view_as_complex",
-        "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "sym_size", "sym_numel", "sym_stride",
-    }
-)  # fmt: skip
-#: Operations that do not read their first argument: they write it in place, or ask for its shape only.
-_UNREAD = frozenset(
-    {
-        "copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_", "_foreach_zero_",
-        "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full",
-    }
-)  # fmt: skip
-#: Operations that touch only a part of an operand: the rule's bytes are right, the tensors' are not.
-_PARTIAL = frozenset(
-    {"embedding", "index_select", "gather", "index", "index_add_", "scatter_add_", "index_put_", "scatter_",
-     "_index_put_impl_", "nll_loss_forward", "take_along_dim", "all_gather_copy_in", "split_with_sizes_copy", "chunk_cat"}
-)  # fmt: skip
+from torchledger.tracer.pricing.touched import FREE, PARTIAL, bytes_moved
+from torchledger.tracer.pricing.untold import why
+from torchledger.tracer.signature import Signature, TensorMeta, number_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,48 +55,43 @@ def price(signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:
     its shape (`at_most_flops`).
     """
     namespace, op, _ = signature.op.split(".")
-    if op in _FREE and namespace in {"aten", "prims"}:
+    if op in FREE and namespace in {"aten", "prims"}:
         return Priced((), "")
     if namespace == "higher_order":
-        read, written = sum(meta.num_bytes for meta in signature.tensors()), sum(meta.num_bytes for meta in results)
-        return Priced((_unknown(op, signature, results, read, written),), _format(signature, results))
+        return _higher_order(op, signature, results)
     seen = Seen(op, signature.bound(), results, signature.needed)
-    read, written = _bytes(signature, results)
+    read, written = bytes_moved(signature, results)
     price = price_for(namespace, op)
     if price is None:
         pieces: tuple[Piece, ...] = (_unknown(signature.op, signature, results, read, written),)
+        seen.assumptions.extend(f"{op} has no count: {reason}" for reason in (why(op),) if reason)
     else:
         pieces = price(seen)
-        if op not in _PARTIAL and not any(piece.kind == "collective" for piece in pieces):
+        if any(piece.kind == "unknown" for piece in pieces):
+            pieces = (_unknown(signature.op, signature, results, read, written),)
+        if op not in PARTIAL and not any(piece.kind == "collective" for piece in pieces):
             pieces = moved(pieces, bytes_read=read, bytes_written=written)
     return Priced(pieces, _format(signature, results), tuple(seen.assumptions))
 
 
+def _higher_order(op: str, signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:
+    read, written = sum(meta.num_bytes for meta in signature.tensors()), sum(meta.num_bytes for meta in results)
+    assumptions: list[str] = []
+    if op in {"flex_attention", "flex_attention_backward"}:
+        from torchledger.tracer.pricing.flex import flex_attention  # noqa: PLC0415  # loads the compiler, half a second
+
+        pieces = flex_attention(signature, backward=op.endswith("backward"), assumptions=assumptions)
+        pieces = moved(pieces, bytes_read=read, bytes_written=written)
+    else:
+        pieces = (_unknown(op, signature, results, read, written),)
+    return Priced(pieces, _format(signature, results), tuple(assumptions))
+
+
 def _unknown(op: str, signature: Signature, results: tuple[TensorMeta, ...], read: int, written: int) -> Piece:
     work = Work(None, None, None, None, bytes_read=read, bytes_written=written)
-    return Piece(op, "unknown", work, (("at_most_flops", most_it_could_cost(signature, results)),))
-
-
-def _bytes(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, int]:
-    """Bytes of every distinct operand and every distinct result or operand written in place."""
-    schema = signature.overload()._schema  # noqa: SLF001  # torch's only way to a schema
-    arguments = signature.bound()
-    unread = schema.arguments[0].name if signature.op.split(".")[1] in _UNREAD else ""
-    read: dict[TensorMeta | SparseMeta, int] = {}
-    written = 0
-    for argument in schema.arguments:
-        value = arguments[argument.name]
-        metas = [value] if isinstance(value, TensorMeta) else list(value[1:]) if isinstance(value, tuple) else []
-        metas = [value] if isinstance(value, SparseMeta) else metas
-        for meta in metas:
-            if isinstance(meta, (TensorMeta, SparseMeta)):
-                if argument.name != unread:
-                    read[meta] = meta.num_bytes
-                if argument.is_write:
-                    written += meta.num_bytes
-    if not any(argument.is_write for argument in schema.arguments):
-        written = sum(meta.num_bytes for meta in results)
-    return sum(read.values()), written
+    known = dict(signature.kwargs) if signature.op.startswith("higher_order.while_loop") else {}
+    told = tuple(known.items()) or (("at_most_flops", most_it_could_cost(signature, results)),)
+    return Piece(op, "unknown", work, told)
 
 
 def _format(signature: Signature, results: tuple[TensorMeta, ...]) -> str:

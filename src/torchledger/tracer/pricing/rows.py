@@ -1,8 +1,6 @@
-"""Prices of what works row by row: norms, softmax, losses, lookups, reductions."""
+"""Prices of what works row by row: norms, softmax, cross-entropy, embeddings."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from torchledger import ops
 from torchledger.ops import Piece
@@ -31,17 +29,17 @@ def embedding_backward(seen: Seen) -> tuple[Piece, ...]:
     )
 
 
-@price_of("_log_softmax")
+@price_of("_log_softmax", "log_softmax")
 def log_softmax(seen: Seen) -> tuple[Piece, ...]:
     """Log-softmax along one dimension."""
-    rows, columns = _along(seen.tensor("self").shape, seen.arguments["dim"])
+    rows, columns = along(seen.tensor("self").shape, seen.arguments["dim"])
     return ops.log_softmax(rows, columns)
 
 
 @price_of("_log_softmax_backward_data")
 def log_softmax_backward(seen: Seen) -> tuple[Piece, ...]:
     """Its gradient."""
-    rows, columns = _along(seen.tensor("output").shape, seen.arguments["dim"])
+    rows, columns = along(seen.tensor("output").shape, seen.arguments["dim"])
     return ops.log_softmax_backward(rows, columns)
 
 
@@ -57,16 +55,30 @@ def nll_loss_backward(seen: Seen) -> tuple[Piece, ...]:
     return ops.nll_loss_backward(*_classes(seen))
 
 
-@price_of("_softmax", "_safe_softmax")
+@price_of("_softmax", "_safe_softmax", "softmax")
 def softmax(seen: Seen) -> tuple[Piece, ...]:
     """Softmax along one dimension."""
-    return ops.softmax(*_along(seen.tensor("self").shape, seen.arguments["dim"]))
+    return ops.softmax(*along(seen.tensor("self").shape, seen.arguments["dim"]))
+
+
+@price_of("_masked_softmax")
+def masked_softmax(seen: Seen) -> tuple[Piece, ...]:
+    """Softmax of the elements that a mask lets through, counted in full: which they are is data."""
+    dim = seen.arguments.get("dim")
+    return ops.softmax(*along(seen.tensor("self").shape, -1 if dim is None else dim))
+
+
+@price_of("_masked_softmax_backward")
+def masked_softmax_backward(seen: Seen) -> tuple[Piece, ...]:
+    """Its gradient."""
+    dim = seen.arguments.get("dim")
+    return ops.softmax_backward(*along(seen.tensor("output").shape, -1 if dim is None else dim))
 
 
 @price_of("_softmax_backward_data")
 def softmax_backward(seen: Seen) -> tuple[Piece, ...]:
     """Its gradient."""
-    return ops.softmax_backward(*_along(seen.tensor("output").shape, seen.arguments["dim"]))
+    return ops.softmax_backward(*along(seen.tensor("output").shape, seen.arguments["dim"]))
 
 
 @price_of("native_layer_norm")
@@ -97,53 +109,8 @@ def rms_norm_backward(seen: Seen) -> tuple[Piece, ...]:
     return ops.rms_norm_backward(*_normalized(seen), affine=seen.optional("weight") is not None)
 
 
-@price_of("sum", "mean", "amax", "amin", "max", "min", "any", "all", "argmax", "argmin", "prod", "var", "std")
-@price_of("linalg_vector_norm", "norm", "logsumexp", "cumsum")
-def reduction(seen: Seen) -> tuple[Piece, ...]:
-    """Rows of elements to one value each."""
-    name = {
-        "max": "amax", "min": "amin", "argmax": "amax", "argmin": "amin", "all": "any", "prod": "sum", "std": "var",
-        "linalg_vector_norm": "norm",
-    }.get(seen.op, seen.op)  # fmt: skip
-    elements = seen.tensor("self").num_elements
-    if name == "logsumexp":
-        return ops.softmax(seen.num_results, elements // max(seen.num_results, 1), op="logsumexp")
-    if name == "cumsum":
-        rows, columns = _along(seen.tensor("self").shape, seen.arguments["dim"])
-        return ops.reduction("sum", rows, columns)
-    return ops.reduction(name, seen.num_results, elements // max(seen.num_results, 1))
-
-
-@price_of("topk")
-def largest(seen: Seen) -> tuple[Piece, ...]:
-    """The k largest of each row, as k passes over it."""
-    passes = ops.pointwise("compare", seen.tensor("self").num_elements * seen.arguments["k"])
-    return tuple(replace(piece, op="topk") for piece in passes)
-
-
-@price_of("sort", "argsort")
-def sorted_(seen: Seen) -> tuple[Piece, ...]:
-    """A sort is told in bytes: its comparisons depend on the data."""
-    return ops.copy(seen.tensor("self").num_elements, op="sort")
-
-
-@price_of("index_select", "gather", "index", "take_along_dim")
-def gather(seen: Seen) -> tuple[Piece, ...]:
-    """Elements picked by index: the rows that one index picks are as long as the result has elements an index."""
-    indices = _indices(seen)
-    return ops.gather(indices, max(seen.num_results // max(indices, 1), 1))
-
-
-@price_of("scatter_add", "scatter_add_", "index_add", "index_add_", "index_put", "index_put_", "_index_put_impl_")
-@price_of("scatter", "scatter_")
-def scatter(seen: Seen) -> tuple[Piece, ...]:
-    """Elements added (or written) at an index."""
-    source = next((meta for name in ("src", "source", "values") if (meta := seen.optional(name)) is not None), None)
-    elements = _indices(seen) if source is None else source.num_elements
-    return ops.scatter_add(1, elements)
-
-
-def _along(shape: tuple[int, ...], dim: int) -> tuple[int, int]:
+def along(shape: tuple[int, ...], dim: int) -> tuple[int, int]:
+    """Rows and columns of a tensor worked on along one dimension."""
     columns = shape[dim] if shape else 1
     return size_of(shape) // max(columns, 1), columns
 
@@ -157,11 +124,3 @@ def _classes(seen: Seen) -> tuple[int, int]:
 def _normalized(seen: Seen) -> tuple[int, int]:
     size = size_of(tuple(seen.arguments["normalized_shape"][1:]))
     return seen.first.num_elements // size, size
-
-
-def _indices(seen: Seen) -> int:
-    index = seen.optional("index")
-    if index is not None:
-        return index.num_elements
-    found = seen.tensors("indices")
-    return max((meta.num_elements for meta in found), default=1)
