@@ -1,0 +1,74 @@
+"""A full training step of every model in the zoo is traced complete, with its own parameters and derived FLOPs.
+
+The derivation (zoo/derivation.py) counts what the model's own code calls, by hand-written rules of its own; the ledger
+counts what torch dispatches. Both know nothing of each other.
+"""
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from zoo.derivation import Derivation
+from zoo.families import ZOO
+
+from torchledger.ledger import CONTRACTIONS, MODEL_FLOPS
+from torchledger.tracer import trace
+
+FAMILIES = {
+    "dense",
+    "mixture",
+    "state space",
+    "recurrent",
+    "hybrid",
+    "encoder",
+    "encoder-decoder",
+    "vision",
+    "sound",
+    "multimodal",
+}
+
+
+def _traced(zoo_model, model, batch):
+    return trace(model, batch, loss=zoo_model.loss, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
+
+
+def _derived(zoo_model, model, batch):
+    """(forward, backward) FLOPs of the contractions that the model's code calls."""
+    with Derivation() as derivation:
+        output = model(**batch)
+        loss = output.loss if zoo_model.loss is None else zoo_model.loss(output, batch)
+    loss.backward()
+    return derivation.forward, derivation.backward
+
+
+def _agree(zoo_model, size):
+    model, batch = zoo_model.build(size), zoo_model.example(size)
+    traced = _traced(zoo_model, model, batch)
+    assert {line.op for line in traced.ledger.unknown_lines if line.work.flops_full is None} == set()
+    assert traced.ledger.is_complete
+    assert traced.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    contractions = traced.ledger.where(kind=CONTRACTIONS).under(MODEL_FLOPS)
+    by_phase = tuple(contractions.where(phase=phase).flops for phase in ("forward", "backward"))
+    assert by_phase == _derived(zoo_model, model, batch)
+    assert contractions.flops == sum(by_phase)
+
+
+@pytest.mark.parametrize("zoo_model", ZOO, ids=lambda zoo_model: zoo_model.name)
+def test_a_tiny_model_is_traced_complete_with_derived_flops(zoo_model):
+    """No unknown line, the model's own parameters, and derived matmul FLOPs forward and backward."""
+    _agree(zoo_model, "tiny")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("zoo_model", ZOO, ids=lambda zoo_model: zoo_model.name)
+def test_a_published_size_is_traced_complete_with_derived_flops(zoo_model):
+    """The same at the size that was published, on no memory."""
+    _agree(zoo_model, "published")
+
+
+def test_the_zoo_is_wide():
+    """At least 60 architectures, each once, of every family."""
+    assert len({model.name for model in ZOO}) == len(ZOO) >= 60
+    assert len({model.class_in_transformers().config_class.model_type for model in ZOO}) >= 60
+    assert {model.family for model in ZOO} == FAMILIES

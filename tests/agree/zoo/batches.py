@@ -1,0 +1,70 @@
+"""What the models of the zoo take: functions that make a batch for a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from zoo.model import Batch, Config, Size
+
+#: Sequences of a tiny and of a published batch.
+BATCH = {"tiny": 2, "published": 1}
+TOKENS = {"tiny": 16, "published": 2048}
+
+
+def _vocabulary(config: Config) -> int:
+    return int(config.get_text_config().vocab_size)
+
+
+def tokens(
+    *, published: int = TOKENS["published"], tiny: int = TOKENS["tiny"], labels: bool = True, **more: Any
+) -> Any:
+    """Token numbers, and themselves as labels: language models, causal or masked."""
+
+    def batch(config: Config, size: Size) -> Batch:
+        shape = (BATCH[size], tiny if size == "tiny" else published)
+        ids = torch.randint(3, _vocabulary(config), shape)
+        return {"input_ids": ids, **({"labels": ids.clone()} if labels else {}), **more}
+
+    return batch
+
+
+def classified_tokens(*, published: int = 512, tiny: int = TOKENS["tiny"]) -> Any:
+    """Token numbers and one class a sequence."""
+
+    def batch(config: Config, size: Size) -> Batch:
+        shape = (BATCH[size], tiny if size == "tiny" else published)
+        return {
+            "input_ids": torch.randint(3, _vocabulary(config), shape),
+            "labels": torch.randint(0, config.num_labels, shape[:1]),
+        }
+
+    return batch
+
+
+def source_and_target(*, source: int = 512, target: int = 512, tiny_source: int = 16, tiny_target: int = 8) -> Any:
+    """Token numbers for the encoder, labels for the decoder."""
+
+    def batch(config: Config, size: Size) -> Batch:
+        count = BATCH[size]
+        lengths = (tiny_source, tiny_target) if size == "tiny" else (source, target)
+        return {
+            "input_ids": torch.randint(3, _vocabulary(config), (count, lengths[0])),
+            "labels": torch.randint(3, _vocabulary(config), (count, lengths[1])),
+        }
+
+    return batch
+
+
+def images(*, labels: bool = True, size_of: Callable[[Config], int] | None = None, **more: Any) -> Any:
+    """Images of the configuration's size, and one class an image."""
+
+    def batch(config: Config, size: Size) -> Batch:
+        side = size_of(config) if size_of is not None else config.image_size
+        pixels = torch.randn(BATCH[size], config.num_channels, side, side)
+        classes = {"labels": torch.randint(0, config.num_labels, (BATCH[size],))} if labels else {}
+        return {"pixel_values": pixels, **classes, **more}
+
+    return batch
