@@ -57,7 +57,7 @@ def test_the_record_is_a_timeline_with_its_sources(recorder, tmp_path):
     seen = replay(record)
     blocks = [(block.num_bytes, block.source, block.phase, block.freed) for block in seen.timeline.blocks]
     assert blocks == [
-        (3 * MIB, "(not recorded)", "before the record", None),
+        (3 * MIB, "(before the record)", "before the record", None),
         (5 * MIB, "train.py:3 step", "", 2),
         (MIB, "train.py:9 step", "", None),
     ]

@@ -33,9 +33,11 @@ _LISTS = ("parameter", "activation", "convention")
         "torchledger count gpt2 -o step.json        the lines, for `compare`",
         "torchledger count gpt2 --trace --batch 2   runs the real module on no memory (needs torch)",
         "torchledger count gpt2 --symbolic          the polynomial in B, T, L, D ... (needs sympy)",
+        "torchledger count --snapshot gpu.pickle    who held what at the peak of a recorded GPU",
+        "torchledger count --snapshot gpu.pickle --allocator expandable_segments:True",
     ),
 )
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", required=False, shell_complete=model_names)
 @click.option("--by", type=click.Choice((*_LISTS, *_CUTS)), help="One table, cut so, instead of the overview.")
 @click.option("--depth", type=click.IntRange(1), default=3, show_default=True, help="Levels of the module tree.")
 @click.option("--expand", is_flag=True, help="Every layer's parameters by name, not one line for equal layers.")
@@ -73,14 +75,31 @@ _LISTS = ("parameter", "activation", "convention")
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the ledger: .json or .csv.",
 )
+@click.option(
+    "--snapshot",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of torch.cuda.memory._dump_snapshot instead of a model.",
+)
+@click.option("--allocator", metavar="CONF", help="PYTORCH_ALLOC_CONF to try on the snapshot.")
 @json_option
-def command(model: str, **options: Any) -> None:
+def command(model: str | None, **options: Any) -> None:
     """Parameters, FLOPs and bytes of a training step of a model, and where they go.
 
     MODEL is a preset (`torchledger models`), a TOML file with a [model] table, a Hugging Face config.json, or a folder
     with one of these. A step is forward, backward, clipping and optimizer, of 1 sequence of min(model maximum, 8192)
     tokens unless you say otherwise.
     """
+    snapshot, allocator = options["snapshot"], options["allocator"]
+    if snapshot is not None:
+        _refuse_others("snapshot", ("snapshot", "allocator", "as_json"))
+        from torchledger.cli.snapshot import answer_snapshot
+
+        answer_snapshot(snapshot, allocator, as_json=options["as_json"])
+        return
+    if allocator is not None:
+        raise click.UsageError("--allocator goes with --snapshot")
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL' (or --snapshot FILE).")
     fields = {name: options[name] for name in ("batch_size", "sequence_length", "precision", "attention", "recompute")}
     asked = ask(model, fields, options["sets"])
     convention = Convention(options["operations"], options["count_attention"])
@@ -99,6 +118,20 @@ def command(model: str, **options: Any) -> None:
         held = memory(asked.model, asked.recipe)
         assumptions = (*ledger.assumptions, f"fullest moment: {held.peak.name}", *held.assumptions)
         answer_step(asked, replace(ledger, assumptions=assumptions), options, how="by formula", memory=held.peak.parts)
+
+
+def _refuse_others(name: str, allowed: tuple[str, ...]) -> None:
+    """An option that is the whole question stands alone.
+
+    Raises:
+        click.UsageError: something else was given beside it.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name not in allowed:
+            shown = parameter.opts[-1] if isinstance(parameter, click.Option) else (parameter.name or "").upper()
+            raise click.UsageError(f"{shown} does not go with --{name}")
 
 
 def _answer_list(asked: Asked, options: dict[str, Any]) -> None:

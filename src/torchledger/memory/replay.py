@@ -316,7 +316,7 @@ class _Replay:
                 "temporaries",
                 op=origin.node or origin.operation,
                 phase=phase,
-                source=origin.text,
+                source="(before the record)" if phase and not origin.line else origin.text,
                 allocated=self.position,
                 stream=stream,
             )

@@ -93,7 +93,8 @@ class _State:
             case "free_completed":
                 if event.address in self.live:
                     raise _contradiction(event, "is held afterwards")
-                self.live[event.address] = StartBlock(event.address, event.num_bytes, None, True, event.origin)
+                # The event's stack may be that of the free; where it was allocated is not known.
+                self.live[event.address] = StartBlock(event.address, event.num_bytes, None, True, Origin())
             case "free_requested":
                 if event.address not in self.live:
                     raise _contradiction(event, "is not waited for afterwards")
@@ -145,8 +146,11 @@ class _State:
 def _contradiction(event: TraceEvent, what: str) -> SnapshotError:
     return SnapshotError(
         f"the record contradicts itself: {event.action} of {event.num_bytes} bytes at {event.address:#x},"
-        f" which {what}; parts of the history are missing"
+        f" which {what}; parts of the history are missing ({_REMEDY})"
     )
+
+
+_REMEDY = "torch.cuda.memory._record_memory_history takes max_entries"
 
 
 def _place(live: Iterable[StartBlock], segments: list[StartSegment]) -> None:
@@ -157,7 +161,7 @@ def _place(live: Iterable[StartBlock], segments: list[StartSegment]) -> None:
         if index < 0 or block.address >= starts[index] + segments[index].num_bytes:
             raise SnapshotError(
                 f"the record contradicts itself: a block of {block.requested_bytes} bytes at {block.address:#x}"
-                " lies in no segment; parts of the history are missing"
+                f" lies in no segment; parts of the history are missing ({_REMEDY})"
             )
         segments[index].blocks.append(block)
 
