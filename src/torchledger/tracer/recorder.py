@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
         self._exits.callback(after.remove)
         self._exits.enter_context(_seen_rng_states(self._adopt_rng_state))
-        self._exits.enter_context(self.target.running(self.storages))
+        self._exits.enter_context(self.target.running(self.storages, self.assumptions.append))
         self._run_eagerly()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self

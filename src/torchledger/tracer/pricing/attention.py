@@ -118,8 +118,22 @@ def _sizes(seen: Seen) -> _Sizes:
     if by_tokens:
         batch, queries, heads, head_size = query.shape
         keys, key_heads = key.shape[1:3]
-    sizes = _Sizes(batch * heads, batch * key_heads, queries, keys, head_size, value.shape[-1], element_bytes=size)
+    head_size, value_size = _unpadded(seen, head_size), _unpadded(seen, value.shape[-1])
+    sizes = _Sizes(batch * heads, batch * key_heads, queries, keys, head_size, value_size, element_bytes=size)
     return replace(sizes, pairs=_visible(seen, sizes))
+
+
+def _unpadded(seen: Seen, head_size: int) -> int:
+    """The model's head size, where torch padded heads to a multiple of 8 for the flash kernel of CUDA.
+
+    The kernel is told the scale of the head before that, 1 / √size (aten/.../transformers/attention.cpp).
+    """
+    scale = seen.arguments.get("scale")
+    if not seen.op.startswith("_scaled_dot_product_flash_attention") or not isinstance(scale, float) or scale <= 0:
+        return head_size
+    size = round(scale**-2)
+    is_its_scale = abs(size**-0.5 - scale) < 1e-12 * scale
+    return size if is_its_scale and head_size - 8 < size < head_size and head_size % 8 == 0 else head_size
 
 
 def _of_packed(seen: Seen) -> _Sizes:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from torchledger.machine import Chip
 from torchledger.machine import get as get_chip
 from torchledger.tracer.storages import Storages
+from torchledger.tracer.targets.answers import optimizers_are_answered
 from torchledger.tracer.targets.cuda import running_on_cuda
+from torchledger.tracer.targets.cuda.attention_choice import AttentionKernel
 
 TargetName: TypeAlias = Literal["cpu", "cuda"]
 
@@ -22,36 +24,42 @@ class Target:
     Attributes:
         name: `cpu` or `cuda`.
         chip: which accelerator, where that decides anything (kernels by compute capability).
+        attention: the kernel of scaled dot-product attention on CUDA; `None` lets CUDA choose.
     """
 
     name: TargetName = "cpu"
     chip: Chip | None = None
+    attention: AttentionKernel | None = None
 
     @contextlib.contextmanager
-    def running(self, storages: Storages) -> Iterator[None]:
+    def running(self, storages: Storages, assume: Callable[[str], None]) -> Iterator[None]:
         """While this is on, torch takes the paths it would take on the target, over fake CPU tensors.
 
         Args:
             storages: where the target writes what it keeps for itself.
+            assume: is told of every assumption.
         """
-        if self.name == "cpu":
-            yield
-            return
-        with running_on_cuda(storages, self.chip):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(optimizers_are_answered(assume))
+            if self.name == "cuda":
+                stack.enter_context(running_on_cuda(storages, self.chip, self.attention, assume))
             yield
 
 
 CPU = Target()
 
 
-def target(name: TargetName = "cpu", chip: Chip | str | None = None) -> Target:
+def target(
+    name: TargetName = "cpu", chip: Chip | str | None = None, attention: AttentionKernel | None = None
+) -> Target:
     """The target of that name.
 
     Args:
         name: `cpu` or `cuda`.
         chip: an accelerator of the catalog, by name or itself.
+        attention: the kernel of scaled dot-product attention on CUDA; `None` lets CUDA choose.
 
     Raises:
         UnknownChip: no chip of that name.
     """
-    return Target(name, get_chip(chip) if isinstance(chip, str) else chip)
+    return Target(name, get_chip(chip) if isinstance(chip, str) else chip, attention)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from torchledger.tracer import trace_step
+from torchledger.tracer import Recorder, trace_step
+from torchledger.tracer.targets import target
 from torchledger.tracer.targets.cuda.autocast import autocast_of_cuda, policies
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -17,9 +19,11 @@ HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
 
 def _in_a_step(function):
     """What the function returns inside a step traced for CUDA."""
-    answers = []
-    trace_step(lambda: lambda: answers.append(function()), steps=1, target="cuda")
-    return answers[0]
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True) as mode,
+        Recorder(fake_mode=mode, target=target("cuda", "A100 SXM 80GB")),
+    ):
+        return function()
 
 
 def _dtype(function, dtype=BF16):

@@ -1,13 +1,14 @@
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchledger.machine import get
-from torchledger.tracer import trace_step
+from torchledger.tracer import Recorder, trace_step
+from torchledger.tracer.targets import target
 
 
-def _asked(function, chip=None):
-    answers = []
-    trace_step(lambda: lambda: answers.append(function()), steps=1, target="cuda", chip=chip)
-    return answers[0]
+def _asked(function, chip="A100 SXM 80GB"):
+    with FakeTensorMode() as mode, Recorder(fake_mode=mode, target=target("cuda", chip)):
+        return function()
 
 
 def test_a_gpu_is_there():
@@ -37,14 +38,12 @@ def test_orders_are_taken():
 def test_memory_is_that_of_the_step():
     """`memory_allocated` is what lives on the GPU now: 2·4 B, the copy on the host left out."""
 
-    def build():
+    def allocated():
         x = torch.zeros(2, device="cuda")
         kept = x.cpu()
-        return lambda: (x, kept, answers.append(torch.cuda.memory_allocated()))
+        return torch.cuda.memory_allocated(), kept.is_cpu
 
-    answers = []
-    trace_step(build, steps=1, target="cuda")
-    assert answers == [2 * 4]
+    assert _asked(allocated) == (2 * 4, True)
 
 
 def test_a_stream_names_what_is_allocated_on_it():

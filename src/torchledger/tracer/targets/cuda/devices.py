@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -33,16 +34,17 @@ def devices_of_cuda(storages: Storages) -> Iterator[None]:
         "cpu": _method(where.cpu),
         "pin_memory": _method(where.pinned),
         "is_cuda": property(where.is_cuda),
+        "is_cpu": property(lambda tensor: not where.is_cuda(tensor)),
         "get_device": _method(where.get_device),
     }
-    constructors: Any = _device_constructors
-    factories = {
-        function.__name__: where.factory(function)
-        for function in constructors()
-        if function is not None and getattr(torch, function.__name__, None) is function
-    }
+    constructors: set[Any] = set(_device_constructors())
+    factories = {name: where.factory(made) for name, made in vars(torch).items() if _is_among(made, constructors)}
     with replaced(torch.Tensor, methods), replaced(torch, factories | {"set_default_device": lambda _device: None}):
         yield
+
+
+def _is_among(value: Any, functions: set[Any]) -> bool:
+    return callable(value) and isinstance(value, Hashable) and value in functions
 
 
 def is_cuda(device: Any) -> bool:
@@ -77,7 +79,10 @@ class _Where:
         def make(*args: Any, **kwargs: Any) -> torch.Tensor:
             device = kwargs.get("device")
             if device is None:
-                return function(*args, **kwargs)
+                made = function(*args, **kwargs)
+                if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.optim"):  # noqa: SLF001  # whose counters name no device
+                    self._to_host(made)
+                return made
             if is_cuda(device):
                 made = function(*args, **{**kwargs, "device": "cpu"})
                 self._place(made)

@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from torchledger.machine import Chip
 from torchledger.tracer.storages import Storages
+from torchledger.tracer.targets.cuda.attention import attention_of_cuda
+from torchledger.tracer.targets.cuda.attention_choice import AttentionKernel
 from torchledger.tracer.targets.cuda.autocast import autocast_of_cuda
-from torchledger.tracer.targets.cuda.capability import capability_of
+from torchledger.tracer.targets.cuda.capability import capability_of, default_chip
 from torchledger.tracer.targets.cuda.devices import devices_of_cuda
+from torchledger.tracer.targets.cuda.optimizers import optimizers_of_cuda
 from torchledger.tracer.targets.cuda.presence import cuda_present
 
 
 @contextlib.contextmanager
-def running_on_cuda(storages: Storages, chip: Chip | None) -> Iterator[None]:
-    """While this is on, torch takes the paths of CUDA over fake CPU tensors; every global is put back afterwards."""
+def running_on_cuda(
+    storages: Storages, chip: Chip | None, attention: AttentionKernel | None, assume: Callable[[str], None]
+) -> Iterator[None]:
+    """While this is on, torch takes the paths of CUDA over fake CPU tensors; every global is put back afterwards.
+
+    Args:
+        storages: the step's memory.
+        chip: which GPU; `None` is the default one, and is told as an assumption.
+        attention: the kernel of scaled dot-product attention; `None` lets CUDA choose.
+        assume: is told of every assumption.
+    """
 
     def adopt_cast(cast: torch.Tensor) -> None:
         storages.name(cast, "autocast casts")
 
+    if chip is None:
+        chip = default_chip()
+        assume(f"no chip was named: CUDA's kernels and workspaces are those of an {chip.name}")
     capability = capability_of(chip)
-    name = f"a GPU of compute capability {capability[0]}.{capability[1]}" if chip is None else chip.name
-    num_bytes = 80 << 30 if chip is None else chip.memory_bytes_nominal or 80 << 30
     with contextlib.ExitStack() as stack:
-        stack.enter_context(cuda_present(storages, capability=capability, name=name, num_bytes=int(num_bytes)))
+        stack.enter_context(
+            cuda_present(storages, capability=capability, name=chip.name, num_bytes=_memory_bytes(chip))
+        )
         stack.enter_context(devices_of_cuda(storages))
+        stack.enter_context(attention_of_cuda(capability, attention))
+        stack.enter_context(optimizers_of_cuda())
         stack.enter_context(autocast_of_cuda(adopt_cast))
         yield
+
+
+def _memory_bytes(chip: Chip) -> int:
+    return int(chip.memory_bytes_reported or chip.memory_bytes_nominal or 0)

@@ -1,0 +1,34 @@
+import pytest
+import torch
+from torch import nn, optim
+
+from torchledger.tracer import TraceError, trace_step
+from torchledger.tracer.targets.answers import NORMS_ARE_ONE
+
+
+def _traced(use, target="cpu"):
+    def build():
+        model = nn.Linear(8, 8)
+        optimizer, x = optim.Adafactor(model.parameters()), torch.randn(4, 8)
+
+        def step():
+            loss = model(x).sum()
+            loss.backward()
+            use(optimizer, loss)
+
+        return step
+
+    return trace_step(build, steps=1, target=target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_an_optimizer_that_reads_norms_is_answered(target):
+    """Adafactor reads the norm of every parameter; the trace says what it assumed."""
+    trace = _traced(lambda optimizer, _loss: optimizer.step(), target)
+    assert NORMS_ARE_ONE in trace.assumptions
+
+
+def test_the_users_own_question_is_not():
+    """A loss that the step itself reads has no value."""
+    with pytest.raises(TraceError, match="values"):
+        _traced(lambda _optimizer, loss: loss.item())
