@@ -6,6 +6,7 @@ runs leave behind. Nothing here knows torch, nor how it is drawn.
 """
 
 from torchledger.ledger.convention import HARDWARE_FLOPS, MODEL_FLOPS, Convention, ConventionMismatch
+from torchledger.ledger.coverage import Coverage, UnknownOperation, unknown_operations
 from torchledger.ledger.difference import Difference, beyond
 from torchledger.ledger.finding import Finding
 from torchledger.ledger.ledger import Ledger, fold_path
@@ -23,6 +24,7 @@ __all__ = [
     "Amount",
     "Convention",
     "ConventionMismatch",
+    "Coverage",
     "Difference",
     "Finding",
     "GradientOf",
@@ -34,6 +36,7 @@ __all__ = [
     "Phase",
     "RunRecord",
     "Shape",
+    "UnknownOperation",
     "Work",
     "beyond",
     "fold_path",
@@ -44,4 +47,5 @@ __all__ = [
     "to_json",
     "to_rows",
     "total",
+    "unknown_operations",
 ]

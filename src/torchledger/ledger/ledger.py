@@ -100,6 +100,16 @@ class Ledger:
             groups.setdefault(values[0] if len(values) == 1 else values, []).append(line)
         return {key: replace(self, lines=tuple(lines)) for key, lines in groups.items()}
 
+    def by_purpose(self) -> dict[str, Ledger]:
+        """One ledger for what the work is for, in this order; those without lines are left out.
+
+        forward, input gradient, weight gradient, other backward (no contraction), recompute, optimizer, communication.
+        """
+        groups: dict[str, list[Line]] = {purpose: [] for purpose in _PURPOSES}
+        for line in self.lines:
+            groups[_purpose(line)].append(line)
+        return {purpose: replace(self, lines=tuple(lines)) for purpose, lines in groups.items() if lines}
+
     def folded(self) -> Ledger:
         """Equal layers as one: every index in a module path becomes `*` and equal lines are entered once.
 
@@ -175,6 +185,17 @@ class Ledger:
 
     def _repr_html_(self) -> str | None:
         return display.render(self, "html")
+
+
+_PURPOSES = (
+    "forward", "input gradient", "weight gradient", "other backward", "recompute", "optimizer", "communication"
+)  # fmt: skip
+
+
+def _purpose(line: Line) -> str:
+    if line.phase == "backward":
+        return "other backward" if line.gradient_of == "none" else f"{line.gradient_of} gradient"
+    return line.phase
 
 
 def fold_path(path: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchledger.ledger import CONTRACTIONS, HARDWARE_FLOPS, MODEL_FLOPS, Ledger, Line
+from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Ledger, Line
+from torchledger.ops.roofline import demand
 from torchledger.planner.rates import Rates, at
 
 
@@ -112,11 +113,10 @@ def _utilisation(flops: float | None, step_s: float, peak_flops_per_s: float) ->
 
 def _line_time(line: Line, rates: Rates) -> LineTime:
     work = line.work
-    moved = work.bytes_moved
-    contraction = line.kind in CONTRACTIONS
-    flops = work.flops_executed if contraction else 0
-    if line.kind == "unknown" or flops is None or moved is None or work.transcendentals is None:
+    needs = demand(line)
+    if needs is None or work.transcendentals is None:
         return LineTime(line, None, "unknown")
+    flops, moved = needs
     flops_per_s = at(rates.flops_per_s.get(line.number_format, ()), flops) if flops else None
     bytes_per_s = _bytes_per_s(line, moved, rates)
     if (flops and flops_per_s is None) or (moved and bytes_per_s is None):

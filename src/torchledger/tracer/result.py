@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchledger.ledger import Ledger
+from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Amount, Convention, Coverage, Ledger, unknown_operations
+from torchledger.machine import Chip
+from torchledger.machine import get as get_chip
 from torchledger.memory import Peak, Timeline
+from torchledger.ops.roofline import intensity, roof
 from torchledger.tracer.call import Call
+from torchledger.tracer.pricing.touched import FREE
+
+#: What is really needed of attention: pairs that a mask, a window or a document lets through.
+_EXACT = Convention(attention="exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,73 @@ class Trace:
     num_parameters: int
     assumptions: tuple[str, ...] = ()
 
+    # ------------------------------------------------------------------------------------------------ three numbers
+
+    @property
+    def model_flops(self) -> Amount:
+        """FLOPs of the model: contractions, attention as the full square, no recompute. The numerator of MFU."""
+        return self.ledger.under(MODEL_FLOPS).flops
+
+    @property
+    def executed_flops(self) -> Amount:
+        """FLOPs that run: recompute as far as it goes, a flash backward's fifth product. The numerator of HFU."""
+        return self.ledger.under(HARDWARE_FLOPS).flops
+
+    @property
+    def exact_flops(self) -> Amount:
+        """FLOPs of the model, attention pair by pair (causal, window, documents); `None` where a mask is data."""
+        return self.ledger.under(_EXACT).flops
+
+    def split(self, convention: Convention = HARDWARE_FLOPS) -> dict[str, Amount]:
+        """FLOPs by what they are for (`Ledger.by_purpose`): forward, input gradient, weight gradient, recompute ..."""
+        return {purpose: part.under(convention).flops for purpose, part in self.ledger.by_purpose().items()}
+
+    def by_number_format(self) -> dict[str, dict[str, Amount]]:
+        """The three numbers for each number format that contractions run in."""
+        return {
+            name: {
+                "model_flops": part.under(MODEL_FLOPS).flops,
+                "executed_flops": part.under(HARDWARE_FLOPS).flops,
+                "exact_flops": part.under(_EXACT).flops,
+            }
+            for name, part in self.ledger.by("number_format").items()
+            if part.under(HARDWARE_FLOPS).flops != 0
+        }
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which share of the operations was counted by a rule, and what is unknown."""
+        calls = [call for call in self.calls[self.first_call :] if call.phase != "build"]
+        num_free = sum(call.signature.op.split(".")[1] in FREE for call in calls)
+        unknown = unknown_operations(self.ledger)
+        num_unknown = sum(each.times for each in unknown)
+        return Coverage(len(calls) - num_free - num_unknown, num_free, unknown)
+
+    # ----------------------------------------------------------------------------------------------------- roofline
+
+    @property
+    def intensity(self) -> float | None:
+        """Arithmetic intensity of the whole step: FLOPs executed, of every kind, over bytes moved."""
+        return intensity(self.ledger.total)
+
+    def bound_on(self, chip: Chip | str) -> Mapping[str, float]:
+        """Seconds of the step's lines by what bounds them on a chip (`compute`, `memory`), by its data sheet.
+
+        Nothing overlaps. Lines whose time is not known are left out: it is a lower bound.
+
+        Raises:
+            UnknownChip: no chip of that name.
+        """
+        found = get_chip(chip) if isinstance(chip, str) else chip
+        seconds = {"compute": 0.0, "memory": 0.0}
+        for line in self.ledger:
+            under = roof(line, found)
+            if under.seconds is not None:
+                seconds[under.bound] += under.seconds
+        return seconds
+
+    # ------------------------------------------------------------------------------------------------------- memory
+
     @property
     def step_events(self) -> int:
         """Number of events before the step that the ledger is of."""
@@ -41,9 +116,12 @@ class Trace:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of new storage that the step's forward pass keeps for its backward pass."""
+        """Bytes of new storage on the device that the step's forward pass keeps for its backward pass."""
         return sum(
             block.num_bytes
             for block in self.timeline.blocks
-            if block.part == "activations" and block.phase == "forward" and block.call >= self.first_call
+            if block.part == "activations"
+            and block.phase == "forward"
+            and block.call >= self.first_call
+            and not block.on_host
         )
