@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 from torch import nn
 
 from torchledger.tracer.graph import Graph
+from torchledger.tracer.layouts import held
 from torchledger.tracer.modules import buffers_of, parameters_of
 from torchledger.tracer.storages import Storages
 
@@ -27,6 +29,7 @@ class Naming:
         self._graph = graph
         self._names: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
+        self._parameters: list[weakref.ref[torch.Tensor]] = []
 
     @property
     def num_parameters(self) -> int:
@@ -39,12 +42,13 @@ class Naming:
             self._storages.name(parameter, "parameters", name)
             self._names[id(parameter)] = name
             self._sizes[id(parameter)] = parameter.numel()
-            self._graph.add_constant(parameter.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+            self._graph.add_constant(parameter)
+            self._parameters.append(weakref.ref(parameter))
             if parameter.grad is not None:
                 self._storages.name(parameter.grad, "gradients", name)
         for name, buffer in buffers_of(root, prefix).items():
             self._storages.name(buffer, "buffers", name)
-            self._graph.add_constant(buffer.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+            self._graph.add_constant(buffer)
         if any(hasattr(module, "_orig_mod") for module in root.modules()):
             self.assumptions.append("compiled modules ran eagerly: they are counted as they are before compilation")
 
@@ -61,6 +65,23 @@ class Naming:
         for tensor in results:
             self._storages.name(tensor, "gradients", self.name_of(node))
 
+    def gathered(self, parameter: torch.Tensor, name: str) -> None:
+        """The whole of a parameter of which this rank keeps a part: it is there for a while."""
+        self._storages.name(parameter, "parameters", f"{name} (gathered)")
+        self._names[id(parameter)] = f"{name} (unreduced)"
+        self._graph.add_constant(parameter)
+
+    def gradients(self) -> None:
+        """Name the gradients that were put in their place by hand, and not by autograd."""
+        sharing: dict[int, list[tuple[torch.Tensor, str]]] = {}
+        for reference in self._parameters:
+            parameter = reference()
+            for holder in [] if parameter is None or parameter.grad is None else held(parameter.grad):
+                address = holder.untyped_storage()._cdata  # noqa: SLF001  # the storage's address
+                sharing.setdefault(address, []).append((holder, self._names[id(parameter)]))
+        for owners in sharing.values():
+            self._storages.name(owners[0][0], "gradients", _common([name for _, name in owners]))
+
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
         """What an optimizer works on are parameters, also where no module owns them."""
         for group in optimizer.param_groups:
@@ -75,3 +96,15 @@ class Naming:
                 if isinstance(value, torch.Tensor):
                     name = self._names.get(id(parameter), "")
                     self._storages.name(value, "optimizer state", f"{name}.{key}" if name else key)
+
+
+def _common(names: list[str]) -> str:
+    """One name for a storage of several parameters: the module that all of them are in."""
+    if len(names) == 1:
+        return names[0]
+    common = []
+    for parts in zip(*(name.split(".")[:-1] for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join([*common, "*"])

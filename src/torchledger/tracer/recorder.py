@@ -5,30 +5,49 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from torch import nn
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchledger.ledger import GradientOf
+from torchledger.tracer.accumulation import accumulates_in_place
 from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
+from torchledger.tracer.distributed import collectives
+from torchledger.tracer.distributed.watching import watching
+from torchledger.tracer.folding import Folds
 from torchledger.tracer.graph import PRODUCTS, Graph, Place
+from torchledger.tracer.higher_order import run_higher_order, run_plainly
 from torchledger.tracer.layouts import results_of
 from torchledger.tracer.memo import Memo, Result
 from torchledger.tracer.modules import ModuleStack
 from torchledger.tracer.naming import Naming
+from torchledger.tracer.needed import needed_gradients
 from torchledger.tracer.phases import Phases
+from torchledger.tracer.random_states import seen_rng_states
+from torchledger.tracer.record import Record
+from torchledger.tracer.resizing import seen_resizes
 from torchledger.tracer.result import Trace
+from torchledger.tracer.routing import Routing
 from torchledger.tracer.scalars import SAVING, SavedScalars
-from torchledger.tracer.signature import Encoder, Signature, TensorMeta, decode, meta_of, with_wrapped_number
+from torchledger.tracer.signature import (
+    Encoder,
+    Signature,
+    TensorMeta,
+    decode,
+    meta_of,
+    operation_name,
+    with_wrapped_number,
+)
 from torchledger.tracer.source import current_source
+from torchledger.tracer.stand_in import STAND_INS, stand_in
 from torchledger.tracer.storages import Storages
 from torchledger.tracer.targets import CPU, Target
 
@@ -36,6 +55,8 @@ _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _DETACH = torch.ops.aten.detach.default
+_ADD = torch.ops.aten.add.Tensor
+_ADD_IN_PLACE = torch.ops.aten.add_.Tensor
 #: Operations whose results geometry does not tell.
 _SHAPED = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor})
@@ -58,9 +79,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
     Args:
         fake_mode: the fake tensor mode that is on beneath; results on it are made from memory where that is the same.
         target: the device that the step is looked at for.
+        folds: what lets equal layers of models that run here run once; on a fake mode only.
+        routing: tokens that each expert of a layer gets in loops over experts; nothing shares them out evenly.
 
     Attributes:
         assumptions: what was assumed on the way; whoever records may add to it.
+        calls: operation calls so far.
     """
 
     supports_higher_order_operators = True
@@ -70,7 +94,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         # Nothing is compiled under this mode; the compiler's wrapper would only cost time at every operation.
         return False
 
-    def __init__(self, *, fake_mode: FakeTensorMode | None = None, target: Target = CPU) -> None:
+    def __init__(
+        self,
+        *,
+        fake_mode: FakeTensorMode | None = None,
+        target: Target = CPU,
+        folds: Folds | None = None,
+        routing: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.target = target
         self._memo = None if fake_mode is None else Memo(fake_mode)
@@ -79,13 +110,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self.storages = Storages()
         self.graph = Graph()
         self.naming = Naming(self.storages, self.graph)
-        self.modules = ModuleStack(self.naming.root)
+        self.modules = ModuleStack(self._root)
         self.scalars = SavedScalars(self.storages)
-        self.phases = Phases(
-            self.modules, backward_begins=self._backward_begins, backward_ends=self.scalars.backward_ended
-        )
+        self.phases = Phases(self.modules, backward_begins=self._backward_begins, backward_ends=self._backward_ends)
+        self._routing = Routing(self.modules, fake_mode, routing, self.assumptions.append)
+        self._placed: list[str] = []
+        self._folds = folds
         self._marks: dict[str, tuple[int, int]] = {}
-        self._calls: list[Call] = []
+        self.calls: list[Call] = []
         self._positions: list[int] = []
         self._signatures: dict[Any, Signature] = {}
         self._results: dict[Signature, tuple[TensorMeta, ...]] = {}
@@ -102,8 +134,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self._exits.callback(before.remove)
         after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
         self._exits.callback(after.remove)
-        self._exits.enter_context(_seen_rng_states(self._adopt_rng_state))
+        self._exits.enter_context(seen_rng_states(self._adopt_rng_state))
         self._exits.enter_context(self.target.running(self.storages, self.assumptions.append))
+        self._exits.enter_context(seen_resizes(self._resized))
+        self._exits.enter_context(watching(self))
+        self._exits.enter_context(run_plainly(self))
+        if self._folds is not None:
+            self._exits.enter_context(self._folds.running(self, self._memo))
         self._run_eagerly()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -124,10 +161,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             yield
         self.storages.phase = self.phases.current
 
+    @contextlib.contextmanager
+    def placed(self, module: str) -> Iterator[None]:
+        """Operations inside belong to the module of this path, whichever is running."""
+        self._placed.append(module)
+        try:
+            yield
+        finally:
+            self._placed.pop()
+
     def mark(self, name: str) -> None:
         """Name this moment (`step 2`)."""
         self._run_eagerly()
-        self._marks[name] = (self.storages.num_events, len(self._calls))
+        self._marks[name] = (self.storages.num_events, len(self.calls))
 
     def register(self, model: nn.Module, name: str = "") -> None:
         """Name a model's modules, parameters and buffers; what runs unregistered is named when it first runs.
@@ -143,24 +189,39 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
 
     def trace(self, *, since: str = "") -> Trace:
         """What was recorded so far; the ledger is of the operations after the mark `since`."""
+        if self._folds is not None:
+            self._folds.unfold()
         _, first_call = self._marks.get(since, (0, 0))
         kept: dict[int, int] = {}
         for entry in self.storages.entries:
             if entry.call >= first_call and self.storages.part(entry) == "activations":
                 kept[entry.call] = kept.get(entry.call, 0) + entry.num_bytes
         calls = [
-            (index, call) for index, call in enumerate(self._calls[first_call:], first_call) if call.phase != "build"
+            (index, call) for index, call in enumerate(self.calls[first_call:], first_call) if call.phase != "build"
         ]
         assumptions = tuple(dict.fromkeys((*self.assumptions, *self.naming.assumptions)))
         marks = {name: events for name, (events, _) in self._marks.items()}
         return Trace(
             ledger=ledger_of(calls, self._results, kept, assumptions),
             timeline=self.storages.timeline(tuple(self._positions), marks),
-            calls=tuple(self._calls),
+            calls=tuple(self.calls),
             first_call=first_call,
             num_parameters=self.naming.num_parameters,
             assumptions=assumptions,
         )
+
+    @property
+    def record(self) -> Record:
+        """Everything that was written so far."""
+        return Record(
+            self.calls, self._positions, self.storages.entries, self.storages.num_events,
+            self.storages.starts_of_backward, self._marks,
+        )  # fmt: skip
+
+    def adopt(self, record: Record) -> None:
+        """Take this for what was written."""
+        self.calls, self._positions, self._marks = record.calls, record.positions, record.marks
+        self.storages.adopt(record.entries, record.num_events, record.starts_of_backward)
 
     # ---------------------------------------------------------------------------------------------------- one operation
 
@@ -174,36 +235,56 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return func(*args, **kwargs)
         if not _PLAIN.issuperset(types) and _unwraps(types):
             return NotImplemented  # a wrapper runs first; the operations on what it wraps come here
+        if isinstance(func, HigherOrderOperator):
+            result = run_higher_order(self, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         if func is _DETACH:
             return self._detach(args[0], node)
+        if func is _ADD and accumulates_in_place(node, args):
+            func = _ADD_IN_PLACE
         tensors: list[torch.Tensor] = []
-        key = self._encoder.key(args, kwargs, tensors)
+        collective = func.namespace in collectives.NAMESPACES
+        if collective:
+            if func.name() in collectives.WAITS:
+                return args[0] if self._memo is not None else func(*args, **kwargs)
+            key = self._encoder.key(*collectives.plain(func, args, kwargs), tensors)
+        else:
+            key = self._encoder.key(args, kwargs, tensors)
         addresses = [tensor.untyped_storage()._cdata for tensor in tensors]  # noqa: SLF001  # the storage's address
         phase, place = self._now(node)
+        if self._folds is not None:
+            self._folds.saw(node, phase, addresses, is_backward=self.phases.is_backward)
         if func is not _LIFT_FRESH:  # whose operand is the result's own storage, or the constant that a fake stands for
             for tensor, address in zip(tensors, addresses, strict=True):
                 if address not in self.storages:
                     self.storages.allocate(tensor, op="")
         if getattr(func, "is_view", False):  # no work, no memory; its place is remembered for what its gradient does
-            return self._run(func, args, kwargs, key, tensors)
+            result = self._run(func, args, kwargs, key, tensors)
+            if func is _LIFT_FRESH:  # torch.tensor makes its tensor below every mode, and may keep it for nothing
+                self._lifted(result, place)
+            return result
         gradient_of = self._gradient_of(func, phase, node, addresses)
         if phase == "backward":
             self.scalars.entered(node)
             if func in SAVING and not isinstance(args[1], torch.Tensor):
                 key = with_wrapped_number(key)
-        index = len(self._calls)
+        index = len(self.calls)
         self._positions.append(self.storages.num_events)
         result = self._run(func, args, kwargs, key, tensors)
         results = results_of(result)
         self._allocate(results, addresses, func, place, index)
+        if collective or func.namespace == collectives.STAGING:
+            self.storages.communicate((*tensors, *results))
         if func in SAVING and phase != "backward":
             self.scalars.saved(args, place, index)
         if phase == "backward" and self.naming.accumulates(node):
-            self.naming.gradient(node, results)
-        signature = self._signature(func, key, results)
+            fresh = [tensor for tensor in results if tensor.untyped_storage()._cdata not in addresses]  # noqa: SLF001  # the storage's address
+            self.naming.gradient(node, fresh)
+        signature = self._signature(func, key, results, needed_gradients(func, node) if phase == "backward" else None)
         call = Call(signature, place.module, phase, gradient_of, place.kind, place.source, place.visible)
-        self._calls.append(call)
+        self.calls.append(call)
         return result
 
     def _run(
@@ -213,6 +294,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         memo = self._memo
         if memo is None or not tensors:
             return func(*args, **kwargs)
+        if func.namespace in collectives.NAMESPACES:
+            return collectives.run_nowhere(func, args, kwargs)
+        if func in STAND_INS and (result := stand_in(func, args, kwargs, self._routing)) is not None:
+            return result
         if func.namespace != "aten" or not memo.knows(tensors):
             if func is not _LIFT_FRESH and memo.has_real(tensors):
                 args, kwargs = memo.faked(args, kwargs)
@@ -238,7 +323,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
     def _now(self, node: Any) -> tuple[str, Place]:
         """Phase and place of the operation that is about to run."""
         phase = self.storages.phase = self.phases.find(node)
-        if not self.phases.is_backward or (phase == "recompute" and self.phases.runs_modules_again):
+        if self._placed:
+            place = Place(self._placed[-1], source=current_source())
+        elif not self.phases.is_backward or (phase == "recompute" and self.phases.runs_modules_again):
             place = Place(self.modules.path, self.modules.kind, current_source(), self.modules.visible)
         elif self.naming.accumulates(node):
             place = Place(self.naming.name_of(node).rpartition(".")[0])
@@ -252,38 +339,64 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
     def _gradient_of(self, func: Any, phase: str, node: Any, operands: list[int]) -> GradientOf:
         if func not in PRODUCTS:
             return "none"
+        operands = operands[PRODUCTS[func]]
         if phase != "backward" or torch.is_grad_enabled():
             self.graph.forward_product(operands)
         return self.graph.gradient_of(node, operands) if phase == "backward" else "none"
 
     def _backward_begins(self) -> None:
         """The gradient of the loss itself, made just before the engine starts, belongs to the backward pass."""
-        last = self._calls[-1] if self._calls else None
+        last = self.calls[-1] if self.calls else None
         if last is not None and last.signature.op == "aten.ones_like.default" and last.phase == "forward":
-            self._calls[-1] = replace(last, phase="backward")
+            self.calls[-1] = replace(last, phase="backward")
             entry = self.storages.entries[-1]
-            if entry.call == len(self._calls) - 1:
+            if entry.call == len(self.calls) - 1:
                 entry.phase = "backward"
         self.storages.backward_starts()
+
+    def _backward_ends(self) -> None:
+        self.scalars.backward_ended()
+        self.naming.gradients()
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        _, place = self._now(torch._C._current_autograd_node())  # noqa: SLF001  # no public door to the running node
+        self.storages.resized(storage, module=place.module, source=place.source)
+
+    def _lifted(self, tensor: torch.Tensor, place: Place) -> None:
+        """A tensor of Python numbers is memory from its making, used or not."""
+        entry = self.storages.allocate(
+            tensor, op=_name(_LIFT_FRESH), module=place.module, source=place.source, call=len(self.calls) - 1
+        )
+        if entry.phase == "forward" and not self.modules.depth:
+            entry.part = "inputs"
 
     def _allocate(self, results: list[torch.Tensor], operands: list[int], func: Any, place: Place, call: int) -> None:
         for tensor in results:
             address = tensor.untyped_storage()._cdata  # noqa: SLF001  # the storage's address
             if address in self.storages:
                 continue
-            entry = self.storages.allocate(tensor, op=_name(func), module=place.module, source=place.source, call=call)
+            entry = self.storages.allocate(
+                tensor, op=operation_name(func), module=place.module, source=place.source, call=call
+            )
             if not operands and entry.phase == "forward" and not self.modules.depth:
                 entry.part = "inputs"  # data that is made outside every module
             self.graph.follow(operands, address)
 
-    def _signature(self, func: Any, key: Any, results: list[torch.Tensor]) -> Signature:
-        signature = self._signatures.get((func, key))
+    def _signature(
+        self, func: Any, key: Any, results: list[torch.Tensor], needed: tuple[bool, ...] | None
+    ) -> Signature:
+        signature = self._signatures.get((func, key, needed))
         if signature is None:
-            signature = self._signatures[func, key] = decode(_name(func), key)
+            signature = self._signatures[func, key, needed] = replace(decode(operation_name(func), key), needed=needed)
             self._results[signature] = tuple(meta_of(tensor) for tensor in results)
         return signature
 
     # ---------------------------------------------------------------------------------------------------- what is told
+
+    def _root(self, root: nn.Module, prefix: str) -> None:
+        self.naming.root(root, prefix)
+        if self._folds is not None:
+            self._folds.root(root, prefix)
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self.naming.optimized(optimizer)
@@ -306,31 +419,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             self._is_eager = True
 
 
-def _name(func: Any) -> str:
-    return str(func) if isinstance(func, OpOverload) else f"higher_order.{func.name()}.default"
-
-
 def _unwraps(types: Iterable[type]) -> bool:
     """Whether one of these is a tensor that runs operations on others inside it."""
     plain = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001  # torch's mark of those that do not
     return any(cls not in _PLAIN and getattr(cls, "__torch_dispatch__", plain) is not plain for cls in types)
-
-
-@contextlib.contextmanager
-def _seen_rng_states(adopt: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Show every saved state of the CPU generator to `adopt`: torch allocates it below every mode.
-
-    Checkpointing keeps one a block (`preserve_rng_state`), 5,056 bytes each.
-    """
-    original = torch.get_rng_state
-
-    def get_rng_state() -> torch.Tensor:
-        state = original()
-        adopt(state)
-        return state
-
-    torch.get_rng_state = torch.random.get_rng_state = get_rng_state
-    try:
-        yield
-    finally:
-        torch.get_rng_state = torch.random.get_rng_state = original

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from torchledger.memory import Block, Part, Timeline
+from torchledger.tracer.layouts import held
 from torchledger.tracer.signature import number_format
 
 
@@ -19,6 +20,7 @@ class Entry:
     __slots__ = (
         "allocated",
         "call",
+        "communicates",
         "dtype",
         "freed",
         "freed_phase",
@@ -52,6 +54,7 @@ class Entry:
         self.dtype: torch.dtype = torch.uint8
         self.on_host = False
         self.stream = ""
+        self.communicates = False
 
 
 class _Watch(weakref.ref):  # type: ignore[type-arg]  # a slot on the reference itself saves a closure a storage
@@ -81,7 +84,7 @@ class Storages:
         self.stream = ""
         self._live: dict[int, _Watch] = {}
         self._open = True
-        self._backward_starts: list[int] = []
+        self.starts_of_backward: list[int] = []
 
     def __contains__(self, address: int) -> bool:
         return address in self._live
@@ -123,9 +126,26 @@ class Storages:
         entry = Entry(
             num_bytes, op=op, phase=self.phase, module=module, source=source, call=call, allocated=self.num_events
         )
+        entry.stream = self.stream
         self.num_events += 1
         self.entries.append(entry)
         return entry
+
+    def resized(self, storage: torch.UntypedStorage, *, module: str, source: str) -> None:
+        """The storage was given another size: what it had is freed, and memory for the same purpose taken anew."""
+        address, num_bytes = storage._cdata, storage.nbytes()  # noqa: SLF001  # the storage's address
+        watch = self._live.get(address)
+        if watch is None:
+            return  # it is entered when an operation first shows it
+        before = watch.entry
+        if before.freed is None:
+            self.free(before)
+        if not num_bytes:
+            return
+        entry = self.allocate_unseen(num_bytes, op="resize_", module=module, source=source, call=-1)
+        entry.shape, entry.dtype, entry.part, entry.name = before.shape, before.dtype, before.part, before.name
+        entry.communicates = before.communicates
+        self._live[address] = _watch(storage, address, entry, self._free)
 
     def free(self, entry: Entry) -> None:
         """The entry's memory is given back now."""
@@ -133,14 +153,26 @@ class Storages:
         self.num_events += 1
 
     def name(self, tensor: torch.Tensor, part: Part, name: str = "") -> None:
-        """Say what the tensor's storage is for; a storage that was not seen yet is entered as already there."""
-        entry = self.allocate(tensor, op="")
-        entry.part = part
-        entry.name = entry.name or name
+        """Say what the tensor's storages are for; a storage that was not seen yet is entered as already there."""
+        for holder in held(tensor):
+            entry = self.allocate(holder, op="")
+            entry.part = part
+            entry.name = entry.name or name
+
+    def communicate(self, tensors: Iterable[torch.Tensor]) -> None:
+        """A collective reads or writes these tensors."""
+        for tensor in tensors:
+            entry = self.entry(tensor.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+            if entry is not None:
+                entry.communicates = True
 
     def backward_starts(self) -> None:
         """Remember that a backward pass begins here: what lives now and was made in the forward pass is kept for it."""
-        self._backward_starts.append(self.num_events)
+        self.starts_of_backward.append(self.num_events)
+
+    def adopt(self, entries: list[Entry], num_events: int, starts_of_backward: list[int]) -> None:
+        """Take these for what was written."""
+        self.entries, self.num_events, self.starts_of_backward = entries, num_events, starts_of_backward
 
     def close(self) -> None:
         """Write no more: later frees are outside the recording."""
@@ -148,7 +180,7 @@ class Storages:
 
     def timeline(self, call_positions: tuple[int, ...], marks: Mapping[str, int]) -> Timeline:
         """What was written so far."""
-        freed = _ordered_frees(self.entries, {*call_positions, *marks.values()})
+        freed = ordered_frees(self.entries, {*call_positions, *marks.values()})
         blocks = tuple(
             Block(
                 num_bytes=entry.num_bytes,
@@ -174,31 +206,35 @@ class Storages:
         """What an entry is for: what was said of it, else by when it was made and when it died."""
         if entry.part is not None:
             return entry.part
+        if entry.communicates and not self._is_activation(entry):
+            return "communication"
         if entry.phase == "build":
             return "temporaries" if entry.freed_phase == "build" else "inputs"
+        return "activations" if self._is_activation(entry) else "temporaries"
+
+    def _is_activation(self, entry: Entry) -> bool:
         if entry.phase == "recompute":
-            return "temporaries" if entry.freed_phase == "recompute" else "activations"
-        if entry.phase == "forward" and self.is_kept(entry):
-            return "activations"
-        return "temporaries"
+            return entry.freed_phase != "recompute"
+        return entry.phase == "forward" and self.is_kept(entry)
 
     def is_kept(self, entry: Entry) -> bool:
         """Whether what a forward pass made still lives when the next backward pass begins (or ever, without one)."""
         if entry.freed is None:
             return True
-        following = bisect_left(self._backward_starts, entry.allocated + 1)
-        return following < len(self._backward_starts) and entry.freed >= self._backward_starts[following]
+        following = bisect_left(self.starts_of_backward, entry.allocated + 1)
+        return following < len(self.starts_of_backward) and entry.freed >= self.starts_of_backward[following]
 
     def _free(self, watch: Any) -> None:
         if not self._open:
             return
-        self.free(watch.entry)
+        if watch.entry.freed is None:  # a storage of no bytes was freed before
+            self.free(watch.entry)
         address: int = watch.address
         if self._live.get(address) is watch:
             del self._live[address]
 
 
-def _ordered_frees(entries: list[Entry], boundaries: set[int]) -> dict[int, int]:
+def ordered_frees(entries: list[Entry], boundaries: set[int]) -> dict[int, int]:
     """For each entry that was freed, when: what dies between two operations dies in order of allocation.
 
     Where many die at once (autocast's cache of casts) the order is that of addresses, and differs from run to run.

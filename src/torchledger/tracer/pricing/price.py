@@ -78,7 +78,7 @@ def _higher_order(op: str, signature: Signature, results: tuple[TensorMeta, ...]
     read, written = sum(meta.num_bytes for meta in signature.tensors()), sum(meta.num_bytes for meta in results)
     assumptions: list[str] = []
     if op in {"flex_attention", "flex_attention_backward"}:
-        from torchledger.tracer.pricing.flex import flex_attention  # noqa: PLC0415  # loads the compiler, half a second
+        from torchledger.tracer.pricing.flex import flex_attention  # loads the compiler, half a second
 
         pieces = flex_attention(signature, backward=op.endswith("backward"), assumptions=assumptions)
         pieces = moved(pieces, bytes_read=read, bytes_written=written)

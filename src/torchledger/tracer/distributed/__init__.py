@@ -1,0 +1,9 @@
+"""One rank of a distributed run, from one process: its process groups, collectives, buffers and streams.
+
+The user's own code runs, under torch.distributed's fake process group; nothing is sent.
+"""
+
+from torchledger.tracer.distributed.collectives import Group
+from torchledger.tracer.distributed.ranks import ranks
+
+__all__ = ["Group", "ranks"]
