@@ -43,7 +43,7 @@ from torchledger.tracer.signature import (
     TensorMeta,
     decode,
     meta_of,
-    operation_name,
+    name_of,
     with_wrapped_number,
 )
 from torchledger.tracer.source import current_source
@@ -263,7 +263,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         if getattr(func, "is_view", False):  # no work, no memory; its place is remembered for what its gradient does
             result = self._run(func, args, kwargs, key, tensors)
             if func is _LIFT_FRESH:  # torch.tensor makes its tensor below every mode, and may keep it for nothing
-                self._lifted(result, place)
+                self._allocate([result], [], func, place, len(self.calls) - 1)
             return result
         gradient_of = self._gradient_of(func, phase, node, addresses)
         if phase == "backward":
@@ -362,21 +362,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         _, place = self._now(torch._C._current_autograd_node())  # noqa: SLF001  # no public door to the running node
         self.storages.resized(storage, module=place.module, source=place.source)
 
-    def _lifted(self, tensor: torch.Tensor, place: Place) -> None:
-        """A tensor of Python numbers is memory from its making, used or not."""
-        entry = self.storages.allocate(
-            tensor, op=_name(_LIFT_FRESH), module=place.module, source=place.source, call=len(self.calls) - 1
-        )
-        if entry.phase == "forward" and not self.modules.depth:
-            entry.part = "inputs"
-
     def _allocate(self, results: list[torch.Tensor], operands: list[int], func: Any, place: Place, call: int) -> None:
         for tensor in results:
             address = tensor.untyped_storage()._cdata  # noqa: SLF001  # the storage's address
             if address in self.storages:
                 continue
             entry = self.storages.allocate(
-                tensor, op=operation_name(func), module=place.module, source=place.source, call=call
+                tensor, op=name_of(func), module=place.module, source=place.source, call=call
             )
             if not operands and entry.phase == "forward" and not self.modules.depth:
                 entry.part = "inputs"  # data that is made outside every module
@@ -387,7 +379,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
     ) -> Signature:
         signature = self._signatures.get((func, key, needed))
         if signature is None:
-            signature = self._signatures[func, key, needed] = replace(decode(operation_name(func), key), needed=needed)
+            signature = self._signatures[func, key, needed] = replace(decode(name_of(func), key), needed=needed)
             self._results[signature] = tuple(meta_of(tensor) for tensor in results)
         return signature
 
