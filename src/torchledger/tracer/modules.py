@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +39,11 @@ class ModuleStack:
     def depth(self) -> int:
         """How many modules are running."""
         return len(self._running)
+
+    @property
+    def running(self) -> Iterator[nn.Module]:
+        """The running modules, innermost first."""
+        return (module for module, *_ in reversed(self._running))
 
     @property
     def visible(self) -> tuple[int, int] | None:

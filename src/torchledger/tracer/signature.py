@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch._ops import OpOverload
 
 from torchledger.tracer.layouts import held, num_bytes, num_values
 
@@ -212,6 +213,11 @@ def decode(op: str, key: tuple[Any, ...]) -> Signature:
     args = tuple(_decoded(value) for value in key[0])
     kwargs = tuple((name, _decoded(value)) for name, value in key[1]) if len(key) > 1 else ()
     return Signature(op, args, kwargs, _number_types(key))
+
+
+def name_of(func: Any) -> str:
+    """Name of an operation's overload (`aten.mm.default`); higher-order ones are given a namespace of their own."""
+    return str(func) if isinstance(func, OpOverload) else f"higher_order.{func.name()}.default"
 
 
 def meta_of(tensor: torch.Tensor) -> TensorMeta:
