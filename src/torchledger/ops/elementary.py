@@ -1,7 +1,7 @@
 """Functions of one element that autograd differentiates by other operations: library functions, rounding, tests.
 
-As everywhere in the house one add, multiply or compare is 1 FLOP, and one call of a library function, exp, log, a root
-(a division, an inverse sine, a Bessel function) is one transcendental and nothing else; rounding to an integer is a FLOP.
+As everywhere in the house one add, multiply or compare is 1 FLOP, and one call of a library function (exp, log, a root,
+an inverse sine, a Bessel function; a division too) is one transcendental and nothing else. Rounding is 1 FLOP.
 Formulas are those of aten/src/ATen/native (cpu/UnaryOpsKernel.cpp, cpu/BinaryOpsKernel.cpp, Math.h).
 """
 
@@ -93,6 +93,15 @@ complex_elementary: Mapping[str, tuple[int, int]] = {
     "cosh": (2, 4),
     "tan": (3, 6),  # (sin 2a + i·sinh 2b)/(cos 2a + cosh 2b)
     "tanh": (3, 6),
+    "acos": (19, 6),  # -i·log(z + i·√(1 - z²))
+    "asin": (19, 6),
+    "asinh": (19, 6),  # log(z + √(z² + 1))
+    "acosh": (27, 9),  # log(z + √(z + 1)·√(z - 1))
+    "atan": (12, 6),  # i/2·(log(1 - i·z) - log(1 + i·z))
+    "atanh": (12, 6),
+    "sinc": (15, 6),  # z == 0, sin(π·z)/(π·z)
+    "ldexp": (2, 1),  # z·2^b
+    "logaddexp": (9, 9),  # log(e^z + e^w)
     "sigmoid": (6, 5),  # 1/(1 + e^-z)
     "silu": (12, 5),  # z times that
     "pow": (11, 6),  # exp(w·log z)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchledger import ops
 from torchledger.ops import Piece
 from torchledger.tracer.pricing.seen import Price, Seen, price_of, prices
+from torchledger.tracer.pricing.stored import is_sparse, num_stored
 from torchledger.tracer.pricing.untold import untold
 from torchledger.tracer.signature import TensorMeta
 
@@ -106,7 +107,15 @@ def elementwise(name: str) -> Price:
 
 
 def on_each(seen: Seen, name: str, elements: int) -> tuple[Piece, ...]:
-    """The row on so many elements; of complex numbers that of `ops.complex_elementary`, unknown where it has none."""
+    """The row on so many elements; of complex numbers that of `ops.complex_elementary`, unknown where it has none.
+
+    Of a sparse tensor it works on the values that are stored.
+    """
+    if is_sparse(seen):
+        stored = num_stored(seen)
+        if stored is None:
+            return untold(seen, "how many values a sparse tensor stores is data")
+        elements = stored
     if is_complex(seen):
         row = _complex_row(seen, name)
         if row not in ops.complex_elementary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -29,13 +29,15 @@ from torchledger.tracer.pricing import (  # noqa: F401  # importing them enters 
     resampling,
     rows,
     sparse,
+    stored,
     tables,
 )
 from torchledger.tracer.pricing.bound import most_it_could_cost
 from torchledger.tracer.pricing.narrow import FORMATS, IN_FIRST_FORMAT
-from torchledger.tracer.pricing.seen import Seen, price_for
+from torchledger.tracer.pricing.seen import Price, Seen, price_for
+from torchledger.tracer.pricing.stored import is_sparse
 from torchledger.tracer.pricing.touched import FREE, PARTIAL, bytes_moved
-from torchledger.tracer.pricing.untold import why
+from torchledger.tracer.pricing.untold import untold, why
 from torchledger.tracer.signature import Signature, TensorMeta, number_format
 
 
@@ -66,12 +68,27 @@ def price(signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:
         pieces: tuple[Piece, ...] = (_unknown(signature.op, signature, results, read, written),)
         seen.assumptions.extend(f"{op} has no count: {reason}" for reason in (why(op),) if reason)
     else:
-        pieces = price(seen)
+        pieces = _pieces(price, seen)
         if any(piece.kind == "unknown" for piece in pieces):
             pieces = (_unknown(signature.op, signature, results, read, written),)
         if op not in PARTIAL and not any(piece.kind == "collective" for piece in pieces):
             pieces = moved(pieces, bytes_read=read, bytes_written=written)
     return Priced(pieces, _format(signature, results), tuple(seen.assumptions))
+
+
+def _pieces(price: Price, seen: Seen) -> tuple[Piece, ...]:
+    """What the price says; of an empty tensor's sums, whose n - 1 adds are none, nothing."""
+    try:
+        pieces = price(seen)
+    except AssertionError:
+        if not is_sparse(seen):
+            raise
+        return untold(seen, f"{seen.op} has a count for plain tensors only")
+    none = dict.fromkeys(("flops_full", "flops_exact", "flops_executed"), 0)
+    return tuple(
+        replace(piece, work=replace(piece.work, **none)) if (piece.work.flops_full or 0) < 0 else piece
+        for piece in pieces
+    )
 
 
 def _higher_order(op: str, signature: Signature, results: tuple[TensorMeta, ...]) -> Priced:

@@ -10,10 +10,12 @@ from torchledger.ops import Piece
 from torchledger.tracer.pricing.elements import is_complex
 from torchledger.tracer.pricing.rows import along
 from torchledger.tracer.pricing.seen import Seen, price_of
+from torchledger.tracer.pricing.stored import is_sparse, summed
+from torchledger.tracer.pricing.untold import untold
 
 _ROWS = {
     "max": "amax", "min": "amin", "argmax": "amax", "argmin": "amin", "var_mean": "var", "std_mean": "std",
-    "_is_all_true": "all", "_is_any_true": "any", "_sparse_csr_sum": "sum", "_sparse_csr_prod": "prod",
+    "_is_all_true": "all", "_is_any_true": "any",
 }  # fmt: skip
 
 
@@ -23,8 +25,12 @@ def reduction(seen: Seen) -> tuple[Piece, ...]:
     """Rows of elements to one value each; `max` of two tensors is element by element."""
     if seen.optional("other") is not None:
         return ops.pointwise("maximum" if seen.op == "max" else "minimum", seen.num_results)
+    if is_sparse(seen):
+        return summed(seen) if seen.op == "sum" else untold(seen, "how stored values fall into rows is data")
     name = _ROWS.get(seen.op, seen.op.strip("_"))
     elements = seen.tensor("self").num_elements
+    if not elements:
+        return ops.fill(seen.num_results)
     pieces = ops.reduction(name, seen.num_results, elements // max(seen.num_results, 1))
     if not is_complex(seen) or name in {"any", "all", "count_nonzero"}:
         return pieces

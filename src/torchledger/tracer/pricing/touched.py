@@ -25,7 +25,10 @@ FREE = frozenset(
         "_nested_get_jagged_dummy", "_nested_get_lengths", "_nested_get_max_seqlen", "_nested_get_min_seqlen",
         "_nested_get_offsets", "_nested_get_ragged_idx", "_nested_tensor_size", "_nested_tensor_strides",
         "_nested_tensor_storage_offsets", "_nested_compute_contiguous_strides_offsets", "_set_grad_enabled",
-        "_validate_compressed_sparse_indices", "_cslt_sparse_mm_search",
+        "_validate_compressed_sparse_indices", "_cslt_sparse_mm_search", "_sparse_coo_tensor_with_dims",
+        "_sparse_coo_tensor_with_dims_and_tensors", "_sparse_compressed_tensor_with_dims", "sparse_coo_tensor",
+        "sparse_compressed_tensor", "sparse_resize", "sparse_resize_", "sparse_resize_and_clear",
+        "sparse_resize_and_clear_", "resize_as_sparse", "resize_as_sparse_",
     }
 )  # fmt: skip
 
@@ -68,8 +71,11 @@ PARTIAL = frozenset(
         "_embedding_bag", "_embedding_bag_forward_only", "embedding_renorm_",
     }
 )  # fmt: skip
-#: Operations that return a copy with a part of it taken from elsewhere: that part of the first is not read.
-_REPLACING = frozenset({"select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter"})
+#: Operations that return a copy with a part of it taken from elsewhere, or a part alone: they read what they write.
+_REPLACING = frozenset({"select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "sparse_mask"})
+
+
+_ADDING = frozenset({"add_", "sub_"})
 
 
 def bytes_moved(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[int, int]:
@@ -97,6 +103,12 @@ def bytes_moved(signature: Signature, results: tuple[TensorMeta, ...]) -> tuple[
                 read[meta] = meta.num_bytes
             if argument.is_write:
                 written += meta.num_bytes
+    if op in _ADDING and isinstance(other := arguments.get("other"), SparseMeta):
+        # The rows that a sparse gradient has, and no others, are read and written.
+        target = arguments["self"]
+        if isinstance(target, TensorMeta) and other.num_values is not None:
+            touched = other.num_values * target.dtype.itemsize
+            return other.num_bytes + touched, touched
     if op in _REPLACING:
         return sum(meta.num_bytes for meta in results), sum(meta.num_bytes for meta in results)
     if not writes:
