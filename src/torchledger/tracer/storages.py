@@ -24,6 +24,7 @@ class Entry:
         "dtype",
         "freed",
         "freed_phase",
+        "is_placeholder",
         "module",
         "name",
         "num_bytes",
@@ -53,6 +54,7 @@ class Entry:
         self.shape: tuple[int, ...] = ()
         self.dtype: torch.dtype = torch.uint8
         self.on_host = False
+        self.is_placeholder = False
         self.stream = ""
         self.communicates = False
 
@@ -116,6 +118,7 @@ class Storages:
             allocated=self.num_events,
         )
         entry.shape, entry.dtype, entry.stream = tuple(tensor.shape), tensor.dtype, self.stream
+        entry.is_placeholder = self.phase == "build" and tensor.device.type == "meta"
         self._live[address] = _watch(storage, address, entry, self._free)
         self.num_events += 1
         self.entries.append(entry)
@@ -181,6 +184,7 @@ class Storages:
     def timeline(self, call_positions: tuple[int, ...], marks: Mapping[str, int]) -> Timeline:
         """What was written so far."""
         freed = ordered_frees(self.entries, {*call_positions, *marks.values()})
+        self._empty_placeholders()
         blocks = tuple(
             Block(
                 num_bytes=entry.num_bytes,
@@ -201,6 +205,16 @@ class Storages:
             for number, entry in enumerate(self.entries)
         )
         return Timeline(blocks, self.num_events, call_positions, dict(marks))
+
+    def _empty_placeholders(self) -> None:
+        """Tensors that a model was made of on meta take no memory, where its parameters came to stand elsewhere.
+
+        A model that stays on meta is one that its user wants to be told of as if it were on a device.
+        """
+        if any(entry.part == "parameters" and not entry.is_placeholder for entry in self.entries):
+            for entry in self.entries:
+                if entry.is_placeholder:
+                    entry.num_bytes = 0
 
     def part(self, entry: Entry) -> Part:
         """What an entry is for: what was said of it, else by when it was made and when it died."""

@@ -18,10 +18,19 @@ from typing import Any
 import torch
 from torch.utils._device import _device_constructors
 
+from torchledger.tracer.layouts import held
 from torchledger.tracer.storages import Entry, Storages
 from torchledger.tracer.targets.cuda.replacing import replaced
 
 _TENSOR = torch._C.TensorBase  # noqa: SLF001  # where the methods are that are replaced here
+#: Functions that take a device beside those of `torch.device` as a mode, which lets these keep their operand's.
+_LIKE = frozenset(
+    {
+        torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like,
+        torch.randint_like,
+    }
+)  # fmt: skip
+_NEW = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided")
 
 
 @contextlib.contextmanager
@@ -37,10 +46,31 @@ def devices_of_cuda(storages: Storages) -> Iterator[None]:
         "is_cpu": property(lambda tensor: not where.is_cuda(tensor)),
         "get_device": _method(where.get_device),
     }
+    methods |= {name: where.new(name) for name in _NEW}
     constructors: set[Any] = set(_device_constructors())
     factories = {name: where.factory(made) for name, made in vars(torch).items() if _is_among(made, constructors)}
+    factories |= {like.__name__: where.factory(like, keeps_place=True) for like in _LIKE}
     with replaced(torch.Tensor, methods), replaced(torch, factories | {"set_default_device": lambda _device: None}):
         yield
+
+
+def stays_on_host(storages: Storages, operands: list[int], results: list[torch.Tensor]) -> bool:
+    """Whether every operand of an operation stands on the host; its results, if so, are written down as standing there.
+
+    Args:
+        storages: the step's memory.
+        operands: addresses of the operands' storages.
+        results: what the operation returned.
+    """
+    if not operands:
+        return False
+    for address in operands:
+        entry = storages.entry(address)
+        if entry is None or not entry.on_host:
+            return False
+    for tensor in results:
+        storages.allocate(tensor, op="").on_host = True
+    return True
 
 
 def _is_among(value: Any, functions: set[Any]) -> bool:
@@ -72,15 +102,23 @@ class _Where:
         self._storages = storages
         self._placed: set[int] = set()
 
-    def factory(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """The function that makes tensors, told where."""
+    def factory(
+        self, function: Callable[..., torch.Tensor], *, keeps_place: bool = False
+    ) -> Callable[..., torch.Tensor]:
+        """The function that makes tensors, told where.
+
+        Args:
+            function: one of torch's.
+            keeps_place: whether it makes them where another tensor is, if no device is named.
+        """
 
         @functools.wraps(function)
         def make(*args: Any, **kwargs: Any) -> torch.Tensor:
             device = kwargs.get("device")
             if device is None:
                 made = function(*args, **kwargs)
-                if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.optim"):  # noqa: SLF001  # whose counters name no device
+                asking = "" if keeps_place else sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001  # who asks decides
+                if asking.startswith("torch.optim"):  # whose counters name no device
                     self._to_host(made)
                 return made
             if is_cuda(device):
@@ -93,6 +131,10 @@ class _Where:
             return made
 
         return make
+
+    def new(self, name: str) -> Callable[..., torch.Tensor]:
+        """A method that makes a tensor of its tensor's kind (`new_zeros`), told where."""
+        return self.factory(getattr(_TENSOR, name), keeps_place=True)
 
     def to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`Tensor.to` of a device, a dtype, both or another tensor."""
@@ -136,19 +178,18 @@ class _Where:
         return 0 if self.is_cuda(tensor) else -1
 
     def _entry(self, tensor: torch.Tensor) -> Entry | None:
-        if tensor.layout is not torch.strided:
-            return None
-        return self._storages.entry(tensor.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+        holders = held(tensor)
+        return self._storages.entry(holders[0].untyped_storage()._cdata) if holders else None  # noqa: SLF001  # the storage's address
 
     def _place(self, tensor: torch.Tensor) -> None:
-        if tensor.layout is torch.strided:
-            entry = self._storages.allocate(tensor, op="tensor")  # torch.tensor's are entered when they are first used
+        for holder in held(tensor):
+            entry = self._storages.allocate(holder, op="tensor")  # torch.tensor's are entered when they are first used
             entry.on_host = False
             self._placed.add(id(entry))
 
     def _to_host(self, tensor: torch.Tensor) -> None:
-        if tensor.layout is torch.strided:
-            self._storages.allocate(tensor, op="tensor").on_host = True
+        for holder in held(tensor):
+            self._storages.allocate(holder, op="tensor").on_host = True
 
     def _follow(self, source: torch.Tensor, made: torch.Tensor) -> None:
         """A cast of what is on the host is on the host."""
