@@ -61,10 +61,14 @@ def ranks(world_size: int, rank: int = 0, *, ranks_per_host: int = 8) -> Iterato
 
 def _patches(dist: Any, device_mesh: Any) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     """Functions of torch that do something else meanwhile."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_init, _fully_shard
+
     context = next(_contexts)
     yield dist, "init_process_group", lambda _: _nothing
     yield dist, "destroy_process_group", lambda _: _nothing
     yield from reducer.patches()
+    yield _fsdp_init, "_get_post_forward_mesh_info", without_modes
+    yield _fully_shard, "_get_post_forward_mesh_info", without_modes
     mesh = device_mesh.DeviceMesh
     yield mesh, "__init__", lambda init: _on_the_cpu(init, context)
     # A mesh is made of real tensors that hold real numbers of ranks.

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchledger.tracer.distributed import offloading, streams
+
 if TYPE_CHECKING:
     from torchledger.tracer.recorder import Recorder
 
 
 @contextlib.contextmanager
 def watching(recorder: Recorder) -> Iterator[None]:
-    """While this is on, FSDP tells the recorder whose parameters it gathers and reduces, where there is a process group."""
+    """While this is on, FSDP tells the recorder whose parameters it gathers. It needs a process group."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         yield
@@ -53,6 +55,7 @@ def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _patches(recorder: Recorder) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group  # slow to load
+    from torch.distributed.tensor import placement_types
     from torch.distributed.tensor._sharding_prop import ShardingPropagator  # slow to load
 
     # DTensor asks for an operation's global result on tensors of the global size, which no rank ever has.
@@ -62,6 +65,10 @@ def _patches(recorder: Recorder) -> Iterator[tuple[Any, str, Callable[[Any], Any
         yield group, name, _placed(recorder)
     yield _fsdp_param.FSDPParam, "init_unsharded_param", _naming(recorder)
     yield _fsdp_param.FSDPParam, "reset_sharded_param", _kept
+    if recorder.target.name == "cuda":
+        yield from streams.patches(recorder.storages, _fsdp_param_group.FSDPCommContext)
+        yield from offloading.patches()
+        yield placement_types, "shard_dim_alltoall", _as_all_to_all
 
 
 def _placed(recorder: Recorder) -> Callable[[Any], Any]:
@@ -75,6 +82,17 @@ def _placed(recorder: Recorder) -> Callable[[Any], Any]:
         return placed
 
     return wrap
+
+
+def _as_all_to_all(_function: Callable[..., Any]) -> Callable[..., Any]:
+    """DTensor moves a shard from one dimension to another by one all-to-all; on the CPU it gathers everything."""
+
+    def moved(tensor: torch.Tensor, gather_dim: int, shard_dim: int, mesh: Any, mesh_dim: int) -> torch.Tensor:
+        group = mesh.get_group(mesh_dim).group_name
+        result: torch.Tensor = torch.ops._dtensor.shard_dim_alltoall(tensor, gather_dim, shard_dim, group)  # noqa: SLF001  # DTensor's own operation
+        return result
+
+    return moved
 
 
 def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
