@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.wo = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
 
     def forward(self, x):
-        """x is [batch, tokens, hidden]; under tensor parallelism the heads are this rank's."""
+        """X is [batch, tokens, hidden]; under tensor parallelism the heads are this rank's."""
         q, k, v = (w(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
         return self.wo(out.transpose(1, 2).flatten(2))

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchledger.tracer.distributed import reducer
+from torchledger.tracer.distributed import pipelining, reducer
 from torchledger.tracer.distributed.watching import patched, without_modes
 from torchledger.tracer.errors import TraceError
 
@@ -67,6 +67,7 @@ def _patches(dist: Any, device_mesh: Any) -> Iterator[tuple[Any, str, Callable[[
     yield dist, "init_process_group", lambda _: _nothing
     yield dist, "destroy_process_group", lambda _: _nothing
     yield from reducer.patches()
+    yield from pipelining.patches()
     yield _fsdp_init, "_get_post_forward_mesh_info", without_modes
     yield _fully_shard, "_get_post_forward_mesh_info", without_modes
     mesh = device_mesh.DeviceMesh
