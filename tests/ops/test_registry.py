@@ -10,14 +10,24 @@ from torchledger.ledger import WORK_FIELDS, Work
 from torchledger.ops import Piece, rule, rules
 
 NAMED = {"name": "gelu", "op": "attention_scores"}
+#: A name that each rule of many operations knows.
+KNOWN = {
+    "activation": "mish", "activation_backward": "mish", "criterion": "mse", "criterion_backward": "mse",
+    "elementwise": "sign", "matrix_factorization": "lu", "quantized": "fake_quantize", "reduction": "sum",
+}  # fmt: skip
 
 
 def _arguments(function, size):
-    """An argument for each size a rule needs: a name where it takes one, otherwise `size(parameter)`."""
+    """An argument for each size a rule needs: a name where it takes one, a number where it asks for a whole one."""
     needed = [p for p in inspect.signature(function).parameters.values() if p.default is inspect.Parameter.empty]
-    values = {p.name: NAMED.get(p.name) or size(p.name) for p in needed}
-    if function.__name__ == "reduction":
-        values["name"] = "sum"
+    values = {}
+    for p in needed:
+        if p.annotation == "tuple[Amount, Amount]":
+            values[p.name] = (size(f"{p.name}_0"), size(f"{p.name}_1"))
+        else:
+            values[p.name] = NAMED.get(p.name) or (12 if p.annotation == "int" else size(p.name))
+    if function.__name__ in KNOWN:
+        values["name"] = KNOWN[function.__name__]
     return values
 
 

@@ -7,9 +7,6 @@ not counted where torch makes them once for all (Keys, IEEE Transactions on Acou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from torchledger.ledger import Amount, Work
 from torchledger.ops.piece import Piece
 from torchledger.ops.registry import rule
@@ -81,42 +78,48 @@ def antialiased_taps(size: int, outputs: int, support: float, *, align_corners: 
 
 @rule
 def interpolate_antialiased(
-    channels: Amount, rows: int, taps: Sequence[Sequence[int]], *, element_bytes: Amount = 4
+    channels: Amount,
+    rows: Amount,
+    outputs: tuple[Amount, Amount],
+    taps: tuple[Amount, Amount],
+    *,
+    element_bytes: Amount = 4,
 ) -> tuple[Piece, ...]:
     """First along rows, then along columns: a sum of t terms is t multiplies and t - 1 adds.
 
     Args:
         channels: batch x channels.
         rows: input rows, which the first pass keeps.
-        taps: taps of each output row, and of each output column (`antialiased_taps`).
+        outputs: output rows and columns.
+        taps: taps of all output rows together, and of all output columns (`antialiased_taps`).
         element_bytes: bytes of an element.
 
-    >>> interpolate_antialiased(1, 4, ((3, 3), (3, 3)))[0].work.flops_full  # 4 rows·(5 + 5), 2 columns·(5 + 5)
+    >>> interpolate_antialiased(1, 4, (2, 2), (6, 6))[0].work.flops_full  # 4 rows·(2·6 - 2), 2 columns·(2·6 - 2)
     60
     """
-    vertical, horizontal = taps
-    across = rows * sum(2 * count - 1 for count in horizontal)
-    down = len(horizontal) * sum(2 * count - 1 for count in vertical)
-    outputs = channels * len(vertical) * len(horizontal)
+    height, width = outputs
+    across, down = rows * (2 * taps[1] - width), width * (2 * taps[0] - height)
+    made = channels * height * width
     work = Work.of_flops(
-        channels * (across + down), bytes_read=element_bytes * outputs, bytes_written=element_bytes * outputs
+        channels * (across + down),
+        bytes_read=element_bytes * channels * rows * width,
+        bytes_written=element_bytes * made,
     )
-    return (Piece("interpolate_antialiased", "pointwise", work, (("outputs", outputs),)),)
+    return (Piece("interpolate_antialiased", "pointwise", work, (("outputs", made),)),)
 
 
 @rule
 def interpolate_antialiased_backward(
-    channels: Amount, taps: Sequence[Sequence[int]], *, element_bytes: Amount = 4
+    channels: Amount, outputs: tuple[Amount, Amount], taps: tuple[Amount, Amount], *, element_bytes: Amount = 4
 ) -> tuple[Piece, ...]:
     """Two multiplies and an add for each output and each of its taps.
 
-    >>> interpolate_antialiased_backward(1, ((3, 3), (3, 3)))[0].work.flops_full  # 3·(6·6)
+    >>> interpolate_antialiased_backward(1, (2, 2), (6, 6))[0].work.flops_full  # 3·(6·6)
     108
     """
-    outputs = channels * prod(len(counts) for counts in taps)
-    visited = channels * prod(sum(counts) for counts in taps)
-    work = Work.of_flops(3 * visited, bytes_read=element_bytes * outputs, bytes_written=element_bytes * outputs)
-    return (Piece("interpolate_antialiased_backward", "pointwise", work, _shape(outputs, visited), "input"),)
+    made, visited = channels * outputs[0] * outputs[1], channels * taps[0] * taps[1]
+    work = Work.of_flops(3 * visited, bytes_read=element_bytes * made, bytes_written=element_bytes * made)
+    return (Piece("interpolate_antialiased_backward", "pointwise", work, _shape(made, visited), "input"),)
 
 
 #: Operations at a sampling point, by mode: of its coordinates (each, then all together), of a channel there.

@@ -7,9 +7,6 @@ along one dimension `windows` tells them, and the elements of all windows are th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
-
 from torchledger.ledger import Amount, Work
 from torchledger.ops.piece import Piece
 from torchledger.ops.registry import rule
@@ -40,25 +37,21 @@ def adaptive_windows(size: int, outputs: int) -> int:
 
 
 @rule
-def max_pool(
-    channels: Amount, outputs: Sequence[int], elements: Iterable[int], *, element_bytes: Amount = 4
-) -> tuple[Piece, ...]:
+def max_pool(outputs: Amount, elements: Amount, *, element_bytes: Amount = 4) -> tuple[Piece, ...]:
     """The largest of each window, and where it was.
 
     Args:
-        channels: batch x channels.
-        outputs: windows along each dimension.
-        elements: elements of all windows along each dimension (`windows`, `adaptive_windows`).
+        outputs: windows, of all channels and samples.
+        elements: elements of all of them (`windows`, `adaptive_windows`).
         element_bytes: bytes of an element.
 
-    >>> max_pool(3, (2, 2), (4, 4))[0].work.flops_full  # 3·(4·4 - 2·2)
+    >>> max_pool(12, 48)[0].work.flops_full  # 12 windows of 4
     36
     """
-    values, visited = channels * prod(outputs), channels * prod(elements)
     work = Work.of_flops(
-        visited - values, bytes_read=element_bytes * visited, bytes_written=(element_bytes + 8) * values
+        elements - outputs, bytes_read=element_bytes * elements, bytes_written=(element_bytes + 8) * outputs
     )
-    return (Piece("max_pool", "reduction", work, _shape(values, visited)),)
+    return (Piece("max_pool", "reduction", work, _shape(outputs, elements)),)
 
 
 @rule
@@ -73,32 +66,26 @@ def max_pool_backward(outputs: Amount, inputs: Amount, *, element_bytes: Amount 
 
 
 @rule
-def average_pool(
-    channels: Amount, outputs: Sequence[int], elements: Iterable[int], *, element_bytes: Amount = 4
-) -> tuple[Piece, ...]:
+def average_pool(outputs: Amount, elements: Amount, *, element_bytes: Amount = 4) -> tuple[Piece, ...]:
     """The mean of each window: v - 1 adds and a multiply.
 
-    >>> average_pool(3, (2, 2), (4, 4))[0].work.flops_full  # 3·4·4
+    >>> average_pool(12, 48)[0].work.flops_full
     48
     """
-    values, visited = channels * prod(outputs), channels * prod(elements)
-    work = Work.of_flops(visited, bytes_read=element_bytes * visited, bytes_written=element_bytes * values)
-    return (Piece("average_pool", "reduction", work, _shape(values, visited)),)
+    work = Work.of_flops(elements, bytes_read=element_bytes * elements, bytes_written=element_bytes * outputs)
+    return (Piece("average_pool", "reduction", work, _shape(outputs, elements)),)
 
 
 @rule
-def average_pool_backward(
-    channels: Amount, outputs: Sequence[int], elements: Iterable[int], *, element_bytes: Amount = 4
-) -> tuple[Piece, ...]:
-    """dy/v a window, added to each of its elements.
+def average_pool_backward(outputs: Amount, elements: Amount, *, element_bytes: Amount = 4) -> tuple[Piece, ...]:
+    """The gradient dy/v of a window, added to each of its elements.
 
-    >>> average_pool_backward(3, (2, 2), (4, 4))[0].work.flops_full  # 3·(2·2 + 4·4)
+    >>> average_pool_backward(12, 48)[0].work.flops_full  # 12 + 48
     60
     """
-    values, visited = channels * prod(outputs), channels * prod(elements)
-    work = Work.of_flops(values + visited, bytes_read=element_bytes * values, bytes_written=element_bytes * visited)
-    return (Piece("average_pool_backward", "reduction", work, _shape(values, visited), "input"),)
+    work = Work.of_flops(outputs + elements, bytes_read=element_bytes * outputs, bytes_written=element_bytes * elements)
+    return (Piece("average_pool_backward", "reduction", work, _shape(outputs, elements), "input"),)
 
 
-def _shape(values: Amount, visited: Amount) -> tuple[tuple[str, Amount], ...]:
-    return (("windows", values), ("elements", visited))
+def _shape(outputs: Amount, elements: Amount) -> tuple[tuple[str, Amount], ...]:
+    return (("windows", outputs), ("elements", elements))

@@ -23,9 +23,7 @@ def adaptive_max_pool(seen: Seen) -> tuple[Piece, ...]:
 def fractional_max_pool(seen: Seen) -> tuple[Piece, ...]:
     """Windows at drawn places, all of them whole (Graham, arXiv:1412.6071)."""
     kernel = _sizes(seen, "kernel_size")
-    outputs = seen.results[0].shape[-len(kernel) :]
-    visited = tuple(size * count for size, count in zip(kernel, outputs, strict=True))
-    return ops.max_pool(size_of(seen.results[0].shape[: -len(kernel)]), outputs, visited)
+    return ops.max_pool(seen.num_results, seen.num_results * size_of(kernel))
 
 
 @price_of("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "adaptive_max_pool2d_backward")
@@ -62,8 +60,8 @@ def adaptive_average_pool_backward(seen: Seen) -> tuple[Piece, ...]:
     return ops.average_pool_backward(*_adaptive(seen.tensor("self").shape, seen.tensor("grad_output").shape, seen))
 
 
-def _windows(seen: Seen, outputs: tuple[int, ...]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Channels of all samples; windows along each dimension; elements of those windows along each."""
+def _windows(seen: Seen, outputs: tuple[int, ...]) -> tuple[int, int]:
+    """Windows, and elements of all of them: along each dimension as many as lie inside."""
     kernel = _sizes(seen, "kernel_size")
     dimensions = len(kernel)
     stride = _sizes(seen, "stride", dimensions) or kernel
@@ -75,18 +73,16 @@ def _windows(seen: Seen, outputs: tuple[int, ...]) -> tuple[int, tuple[int, ...]
         ops.windows(inputs[i], counts[i], kernel[i], stride=stride[i], padding=padding[i], dilation=dilation[i])
         for i in range(dimensions)
     )
-    return size_of(outputs[:-dimensions]), counts, elements
+    return size_of(outputs), size_of(outputs[:-dimensions]) * size_of(elements)
 
 
-def _adaptive(
-    inputs: tuple[int, ...], outputs: tuple[int, ...], seen: Seen
-) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _adaptive(inputs: tuple[int, ...], outputs: tuple[int, ...], seen: Seen) -> tuple[int, int]:
     dimensions = next(int(number) for number in "123" if f"pool{number}d" in seen.op)
     counts = outputs[-dimensions:]
     elements = tuple(
         ops.adaptive_windows(size, count) for size, count in zip(inputs[-dimensions:], counts, strict=True)
     )
-    return size_of(outputs[:-dimensions]), counts, elements
+    return size_of(outputs), size_of(outputs[:-dimensions]) * size_of(elements)
 
 
 def _sizes(seen: Seen, name: str, dimensions: int = 0) -> tuple[int, ...]:

@@ -70,7 +70,8 @@ def _antialiased(support: float) -> Price:
     def price(seen: Seen) -> tuple[Piece, ...]:
         image = seen.optional("input") or seen.tensor("self")
         inputs, outputs = image.shape, seen.results[0].shape
-        return ops.interpolate_antialiased(size_of(inputs[:2]), inputs[2], _taps(seen, inputs, outputs, support))
+        taps = _taps(seen, inputs, outputs, support)
+        return ops.interpolate_antialiased(size_of(inputs[:2]), inputs[2], (outputs[2], outputs[3]), taps)
 
     return price
 
@@ -78,16 +79,18 @@ def _antialiased(support: float) -> Price:
 def _antialiased_backward(support: float) -> Price:
     def price(seen: Seen) -> tuple[Piece, ...]:
         inputs, outputs = seen.results[0].shape, seen.tensor("grad_output").shape
-        return ops.interpolate_antialiased_backward(size_of(inputs[:2]), _taps(seen, inputs, outputs, support))
+        taps = _taps(seen, inputs, outputs, support)
+        return ops.interpolate_antialiased_backward(size_of(inputs[:2]), (outputs[2], outputs[3]), taps)
 
     return price
 
 
-def _taps(
-    seen: Seen, inputs: tuple[int, ...], outputs: tuple[int, ...], support: float
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _taps(seen: Seen, inputs: tuple[int, ...], outputs: tuple[int, ...], support: float) -> tuple[int, int]:
+    """Taps of all output rows together, and of all output columns."""
     corners = bool(seen.arguments["align_corners"])
-    rows, columns = (ops.antialiased_taps(inputs[dim], outputs[dim], support, align_corners=corners) for dim in (2, 3))
+    rows, columns = (
+        sum(ops.antialiased_taps(inputs[dim], outputs[dim], support, align_corners=corners)) for dim in (2, 3)
+    )
     return rows, columns
 
 
