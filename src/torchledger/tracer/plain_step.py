@@ -37,6 +37,7 @@ class StepOptions:
     steps: int = 2
     target: TargetName = "cpu"
     chip: Chip | str | None = None
+    fold: bool = True
 
     def check(self) -> None:
         """Refuse what cannot be run.

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import torch
 from torch import nn
-from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,9 +21,10 @@ from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
 from torchledger.tracer.distributed import collectives
 from torchledger.tracer.distributed.watching import watching
+from torchledger.tracer.filling import filled_in_place
 from torchledger.tracer.folding import Folds
 from torchledger.tracer.graph import PRODUCTS, Graph, Place
-from torchledger.tracer.higher_order import run_higher_order, run_plainly
+from torchledger.tracer.higher_order import is_whole, run_plainly, run_whole
 from torchledger.tracer.layouts import results_of
 from torchledger.tracer.memo import Memo, Result
 from torchledger.tracer.modules import ModuleStack
@@ -49,7 +49,7 @@ from torchledger.tracer.signature import (
 from torchledger.tracer.source import current_source
 from torchledger.tracer.stand_in import STAND_INS, stand_in
 from torchledger.tracer.storages import Storages
-from torchledger.tracer.targets import CPU, Target
+from torchledger.tracer.targets import CPU, AfterCall, Target
 
 _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
@@ -124,6 +124,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self._encoder = Encoder()
         self._exits = contextlib.ExitStack()
         self._is_eager = False
+        self._after_call: AfterCall | None = None
 
     # ------------------------------------------------------------------------------------------------ coming and going
 
@@ -135,7 +136,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
         self._exits.callback(after.remove)
         self._exits.enter_context(seen_rng_states(self._adopt_rng_state))
-        self._exits.enter_context(self.target.running(self.storages, self.assumptions.append))
+        self._after_call = self._exits.enter_context(self.target.running(self.storages, self.assumptions.append))
         self._exits.enter_context(seen_resizes(self._resized))
         self._exits.enter_context(watching(self))
         self._exits.enter_context(run_plainly(self))
@@ -235,8 +236,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return func(*args, **kwargs)
         if not _PLAIN.issuperset(types) and _unwraps(types):
             return NotImplemented  # a wrapper runs first; the operations on what it wraps come here
-        if isinstance(func, HigherOrderOperator):
-            result = run_higher_order(self, func, args, kwargs)
+        if is_whole(func):
+            result = run_whole(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
@@ -244,6 +245,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return self._detach(args[0], node)
         if func is _ADD and accumulates_in_place(node, args):
             func = _ADD_IN_PLACE
+        func = filled_in_place(func, args)
         tensors: list[torch.Tensor] = []
         collective = func.namespace in collectives.NAMESPACES
         if collective:
@@ -275,6 +277,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         result = self._run(func, args, kwargs, key, tensors)
         results = results_of(result)
         self._allocate(results, addresses, func, place, index)
+        if self._after_call is not None:
+            self._after_call(func, index, addresses, results, in_engine=self.phases.is_backward)
         if collective or func.namespace == collectives.STAGING:
             self.storages.communicate((*tensors, *results))
         if func in SAVING and phase != "backward":
@@ -400,7 +404,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
 
     def _adopt_rng_state(self, state: torch.Tensor) -> None:
         _, place = self._now(torch._C._current_autograd_node())  # noqa: SLF001  # no public door to the running node
-        self.storages.allocate(state, op="get_rng_state", module=place.module, source=place.source)
+        entry = self.storages.allocate(state, op="get_rng_state", module=place.module, source=place.source)
+        entry.on_host = self.target.name != "cpu"
 
     def _run_eagerly(self) -> None:
         """Switch compilation off, once the compiler is there: loading it for this would cost more than a second."""

@@ -115,7 +115,7 @@ def trace_plain(
     return folded(lambda *folds: _plain(model, batch, options, folds, change, around), fold=options.fold)
 
 
-def _plain(
+def _plain(  # noqa: PLR0917  # what one trace is made of
     model: nn.Module,
     batch: Any,
     options: StepOptions,
@@ -169,9 +169,7 @@ def trace_step(
     StepOptions(steps=steps, target=target, chip=chip).check()
     found = target_of(target, chip)
     for is_builder in _guesses(step):
-        seen = folded(
-            lambda *folds, guess=is_builder: _traced(step, found, steps, folds, is_builder=guess), fold=fold
-        )
+        seen = folded(lambda *folds, guess=is_builder: _traced(step, found, steps, folds, is_builder=guess), fold=fold)
         if seen is not None:
             return seen
     raise TraceError("the step returns a step each time it is called", remedy="Pass the step that does the work")
@@ -184,9 +182,7 @@ def _guesses(step: Callable[[], object]) -> tuple[bool, bool]:
     return not is_step, is_step
 
 
-def _traced(
-    step: Callable[[], object], target: Target, steps: int, folds: _Folds, *, is_builder: bool
-) -> Trace | None:
+def _traced(step: Callable[[], object], target: Target, steps: int, folds: _Folds, *, is_builder: bool) -> Trace | None:
     """The trace of a step or a builder; `None` where it turns out to be the other."""
     with _tracing(target, folds) as (mode, recorder):
         run, reached = reach(step, Fakes(mode))
