@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torchledger.machine import Chip
 from torchledger.tracer.copying import Copies
 from torchledger.tracer.documents import document_exact
+from torchledger.tracer.distributed import ranks
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.explained import explained
 from torchledger.tracer.fake import Fakes, as_if_real
@@ -145,6 +146,8 @@ def trace_step(
     target: TargetName = "cpu",
     chip: Chip | str | None = None,
     fold: bool = True,
+    world_size: int | None = None,
+    rank: int = 0,
 ) -> Trace:
     """Run the user's own training step on no memory.
 
@@ -158,6 +161,8 @@ def trace_step(
         chip: which accelerator, by name.
         fold: whether equal layers are run a few times only, as `trace` has it. A step that turns out not to be
             foldable is run anew.
+        world_size: ranks of a distributed run, of which this step is one's; `ranks` says what is set up.
+        rank: which one.
 
     Returns:
         Ledger of the last step; the timeline from the first tensor on.
@@ -168,10 +173,13 @@ def trace_step(
     """
     StepOptions(steps=steps, target=target, chip=chip).check()
     found = target_of(target, chip)
-    for is_builder in _guesses(step):
-        seen = folded(lambda *folds, guess=is_builder: _traced(step, found, steps, folds, is_builder=guess), fold=fold)
-        if seen is not None:
-            return seen
+    with contextlib.nullcontext() if world_size is None else ranks(world_size, rank):
+        for is_builder in _guesses(step):
+            seen = folded(
+                lambda *folds, guess=is_builder: _traced(step, found, steps, folds, is_builder=guess), fold=fold
+            )
+            if seen is not None:
+                return seen
     raise TraceError("the step returns a step each time it is called", remedy="Pass the step that does the work")
 
 

@@ -22,7 +22,7 @@ def patches() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
 def _decided(_method: Callable[..., None]) -> Callable[..., None]:
     from torch.distributed.pipelining._utils import InferenceMode
 
-    def warm_up(_schedule: Any, stages: list[Any], has_backward: bool, _p2p_done: bool) -> None:  # noqa: FBT001  # torch's own arguments
+    def warm_up(_schedule: Any, stages: list[Any], has_backward: bool, _p2p_done: bool) -> None:
         for stage in stages:
             if InferenceMode.needs_dynamic(stage._user_meta, has_backward):  # noqa: SLF001  # what the user told the stage
                 raise TraceError(
