@@ -19,7 +19,7 @@ _ADDING = frozenset(
     {"VarMeanBackward0", "VarMeanBackward1", "StdMeanBackward0", "StdMeanBackward1", "CumprodBackward0"}
 )
 #: Where Python enters the engine: what the engine does itself is called from there, and nothing else is.
-_ENGINE = "_engine_run_backward"
+ENGINE = "_engine_run_backward"
 #: References to a tensor that only the engine's buffer holds: that one, and those of the call that we are in.
 _ALONE, _STORAGE_ALONE = 4, 2
 
@@ -38,7 +38,7 @@ def accumulates_in_place(node: Any, args: tuple[Any, ...]) -> bool:
         return False
     if node is not None and node.name() in _ADDING:
         return False
-    if sys._getframe(2).f_code.co_name != _ENGINE:  # noqa: SLF001  # who called the recorder
+    if sys._getframe(2).f_code.co_name != ENGINE:  # noqa: SLF001  # who called the recorder
         return False
     if total.layout is not torch.strided or summand.layout is not torch.strided:
         return False
