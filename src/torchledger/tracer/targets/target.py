@@ -11,7 +11,7 @@ from torchledger.machine import Chip
 from torchledger.machine import get as get_chip
 from torchledger.tracer.storages import Storages
 from torchledger.tracer.targets.answers import optimizers_are_answered
-from torchledger.tracer.targets.cuda import running_on_cuda
+from torchledger.tracer.targets.cuda import AfterCall, running_on_cuda
 from torchledger.tracer.targets.cuda.attention_choice import AttentionKernel
 
 TargetName: TypeAlias = Literal["cpu", "cuda"]
@@ -32,18 +32,22 @@ class Target:
     attention: AttentionKernel | None = None
 
     @contextlib.contextmanager
-    def running(self, storages: Storages, assume: Callable[[str], None]) -> Iterator[None]:
+    def running(self, storages: Storages, assume: Callable[[str], None]) -> Iterator[AfterCall | None]:
         """While this is on, torch takes the paths it would take on the target, over fake CPU tensors.
 
         Args:
             storages: where the target writes what it keeps for itself.
             assume: is told of every assumption.
+
+        Yields:
+            What is to be told of every operation that has run, on a target that wants to know.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(optimizers_are_answered(assume))
             if self.name == "cuda":
-                stack.enter_context(running_on_cuda(storages, self.chip, self.attention, assume))
-            yield
+                yield stack.enter_context(running_on_cuda(storages, self.chip, self.attention, assume))
+            else:
+                yield None
 
 
 CPU = Target()

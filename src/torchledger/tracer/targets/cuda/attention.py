@@ -8,12 +8,10 @@ functions would miss the last, and those that an outer function call hides.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.library import Library
 
 from torchledger.tracer.targets.cuda.attention_choice import (
     KERNELS,
@@ -22,6 +20,7 @@ from torchledger.tracer.targets.cuda.attention_choice import (
     choose,
     default_order,
 )
+from torchledger.tracer.targets.cuda.replacing import operation_replaced
 
 #: The operations of the kernels.
 _FLASH: Any = torch.ops.aten._scaled_dot_product_flash_attention.default  # noqa: SLF001  # their names begin so
@@ -64,15 +63,8 @@ def attention_of_cuda(capability: tuple[int, int], kernel: AttentionKernel | Non
         call = AttentionCall(query, key, value, mask, dropout, is_causal, enable_gqa, capability, trains)
         return _run(call, _chosen(call, kernel), scale)
 
-    library = Library("aten", "IMPL", "AutogradCPU")  # type: ignore[no-untyped-call]  # torch's class has no types
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that a kernel is overridden, which is the point
-            enter: Any = library.impl
-            enter("scaled_dot_product_attention", attend, allow_override=True)
+    with operation_replaced("scaled_dot_product_attention", attend):
         yield
-    finally:
-        library._destroy()  # type: ignore[no-untyped-call]  # noqa: SLF001  # as torch.library's own scoped library
 
 
 def _chosen(call: AttentionCall, kernel: AttentionKernel | None) -> AttentionKernel:

@@ -24,7 +24,7 @@ from torchledger.tracer.targets.cuda.replacing import replaced
 
 _TENSOR = torch._C.TensorBase  # noqa: SLF001  # where the methods are that are replaced here
 #: Functions that take a device beside those of `torch.device` as a mode, which lets these keep their operand's.
-_LIKE = frozenset(
+_LIKE: frozenset[Any] = frozenset(
     {
         torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like,
         torch.randint_like,
