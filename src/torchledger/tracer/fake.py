@@ -15,6 +15,7 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils as foreach_utils
 
 from torchledger.tracer.errors import TraceError
+from torchledger.tracer.layouts import told
 
 # `copy.deepcopy` looks here first, so a function entered for a type copies every object of that type, however deep.
 _copiers: dict[type, Callable[[Any, dict[int, Any]], Any]] = copy._deepcopy_dispatch  # type: ignore[attr-defined]  # noqa: SLF001  # the one place where a copy's copies can be chosen
@@ -79,7 +80,7 @@ class Fakes:
         if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
             if not tensor.is_leaf:  # the graph behind it is not the step's
                 return self._mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_()
-            fake: torch.Tensor = self._mode.from_tensor(tensor, static_shapes=True)
+            fake = told(self._mode.from_tensor(tensor, static_shapes=True), tensor)
             if fake.is_leaf:
                 fake.grad = None
             return fake

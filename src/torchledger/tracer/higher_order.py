@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch._C import DispatchKey
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
@@ -23,6 +23,7 @@ from torchledger.ledger import CONTRACTIONS
 from torchledger.tracer.layouts import results_of
 from torchledger.tracer.pricing import price
 from torchledger.tracer.signature import Encoder, decode, meta_of
+from torchledger.tracer.targets.cuda.replacing import INSTEAD, KEPT_WHOLE
 
 _BRANCH = "a branch that data decides: of the two of `cond` the one that contracts more is counted"
 
@@ -50,12 +51,8 @@ def run_plainly(recorder: Recording) -> Iterator[None]:
         operation = getattr(sys.modules.get(module), name, None)
         if isinstance(operation, HigherOrderOperator) and DispatchKey.Autograd in operation.py_kernels:
             replaced.append((operation, operation.py_kernels[DispatchKey.Autograd]))
-            operation.py_kernels[DispatchKey.Autograd] = partial(
-                _RUNS[operation.name()],
-                recorder,
-                contextlib.nullcontext,
-                operation,  # type: ignore[no-untyped-call]  # torch has no types here
-            )
+            run = _RUNS[operation.name()]  # type: ignore[no-untyped-call]  # torch has no types here
+            operation.py_kernels[DispatchKey.Autograd] = partial(run, recorder, contextlib.nullcontext, operation)
             operation._dispatch_cache.clear()  # noqa: SLF001  # it holds the kernel that was there
     try:
         yield
@@ -65,12 +62,25 @@ def run_plainly(recorder: Recording) -> Iterator[None]:
             operation._dispatch_cache.clear()  # noqa: SLF001  # as above
 
 
-def run_higher_order(
-    recorder: Recording, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """The result of a higher-order operation whose body was recorded; `NotImplemented` for one that is no control flow.
+def is_whole(func: Any) -> bool:
+    """Whether an operation stands for others: a higher-order one, or one that is made of others (`linear`).
 
-    For those that come past autograd, as all do in inference mode.
+    Autograd takes the latter apart before they come here; in inference mode nobody does, though the kernels that run
+    are the same.
+    """
+    known = _WHOLE.get(func)
+    if known is None:
+        composite = "CompositeImplicitAutograd"
+        known = _WHOLE[func] = isinstance(func, HigherOrderOperator) or (
+            isinstance(func, OpOverload)
+            and func.namespace == "aten"
+            and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite)  # type: ignore[no-untyped-call]  # noqa: SLF001  # how torch asks
+        )
+    return known and func not in KEPT_WHOLE
+
+
+def run_whole(recorder: Recording, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an operation that stands for others, which were recorded; `NotImplemented` where it stands alone.
 
     Args:
         recorder: the recorder.
@@ -78,10 +88,17 @@ def run_higher_order(
         args: its arguments.
         kwargs: more of them.
     """
-    run = _RUNS.get(func.name())  # type: ignore[no-untyped-call]  # torch has no types here
-    if run is None:
-        return NotImplemented
-    return run(recorder, lambda: _recorded(recorder), func, *args, **kwargs)
+    if isinstance(func, HigherOrderOperator):
+        run = _RUNS.get(func.name())  # type: ignore[no-untyped-call]  # torch has no types here
+        if run is None:
+            return NotImplemented
+        return run(recorder, lambda: _recorded(recorder), func, *args, **kwargs)
+    TorchDispatchMode.__enter__(recorder)  # type: ignore[no-untyped-call,arg-type]  # which is such a mode
+    try:
+        instead = INSTEAD.get(func)  # what the target runs
+        return func.decompose(*args, **kwargs) if instead is None else instead(*args, **kwargs)
+    finally:
+        TorchDispatchMode.__exit__(recorder, None, None, None)  # type: ignore[no-untyped-call,arg-type]  # as above
 
 
 class _Once:
@@ -110,8 +127,7 @@ def _recorded(recorder: Any) -> Iterator[None]:
     """Operations inside are recorded again, though one is being handled."""
     TorchDispatchMode.__enter__(recorder)  # type: ignore[no-untyped-call]  # torch has no types here
     try:
-        with _Decomposed():  # type: ignore[no-untyped-call]  # torch has no types here
-            yield
+        yield
     finally:
         TorchDispatchMode.__exit__(recorder, None, None, None)  # type: ignore[no-untyped-call]  # torch has no types here
 
@@ -234,6 +250,7 @@ def _map(  # as above
         return tree_map(lambda *column: torch.stack(column), *rows)
 
 
+_WHOLE: dict[Any, bool] = {}
 _Context: TypeAlias = Callable[[], contextlib.AbstractContextManager[None]]
 _RUNS: dict[str, Callable[..., Any]] = {"cond": _cond, "while_loop": _while_loop, "scan": _scan, "map_impl": _map}
 #: Where torch keeps them.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _COMPRESSED = {
@@ -25,6 +27,13 @@ def held(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [inner for part in parts if isinstance(part, torch.Tensor) for inner in held(part)]
     if tensor.layout is torch.strided:
         return [tensor]
+    if not isinstance(tensor, FakeTensor):  # a fake mode would answer for a real one with nothing
+        with no_dispatch():
+            return _parts(tensor)
+    return _parts(tensor)
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]  # noqa: SLF001  # the public ones refuse an uncoalesced gradient
     names = _COMPRESSED.get(tensor.layout)
@@ -43,10 +52,23 @@ def results_of(result: Any) -> list[torch.Tensor]:
 
 
 def num_values(tensor: torch.Tensor) -> int | None:
-    """Values that a sparse tensor stores, `None` where its layout does not show them."""
+    """Values that a sparse tensor stores, `None` where its layout does not show them or the tensor is fake.
+
+    A fake tensor of a real one has as many as that one, where `told` was told.
+    """
+    if isinstance(tensor, FakeTensor):
+        count: int | None = getattr(tensor, "stored_values", None)
+        return count
     if tensor.layout is torch.sparse_coo or tensor.layout in _COMPRESSED:
-        return int((tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()).numel())  # noqa: SLF001  # as above
+        return int(held(tensor)[-1].numel())
     return None
+
+
+def told(fake: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """A fake tensor that knows how many values the sparse tensor stores that it stands for."""
+    if real.layout is not torch.strided:
+        fake.stored_values = num_values(real)  # type: ignore[attr-defined]  # a fake tensor takes attributes
+    return fake
 
 
 def num_bytes(parts: list[torch.Tensor]) -> int:

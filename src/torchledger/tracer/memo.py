@@ -14,6 +14,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
+from torchledger.tracer.layouts import told
+
 _CPU = torch.device("cpu")
 
 
@@ -71,7 +73,7 @@ class Memo:
 
         def fake(value: Any) -> Any:
             if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-                return self._mode.from_tensor(value, static_shapes=True)
+                return told(self._mode.from_tensor(value, static_shapes=True), value)
             return value
 
         faked: tuple[tuple[Any, ...], dict[str, Any]] = tree_map(fake, (args, kwargs))

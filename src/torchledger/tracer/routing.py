@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
 
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.modules import ModuleStack
@@ -58,7 +59,8 @@ class Routing:
             return None
         # One class more than there are experts is for tokens that other ranks' experts get: none here.
         if mask.dim() == 1 and mask.shape[0] in {experts, experts + 1}:
-            every = torch.arange(experts)[:, None]
+            with no_dispatch():  # real numbers: the loop asks for each
+                every = torch.arange(experts)[:, None].clone()
             return self._mode.fake_tensor_converter.from_real_tensor(self._mode, every, make_constant=True)
         whole = mask.untyped_storage().nbytes() // mask.dtype.itemsize
         classes = whole // max(mask.numel(), 1)

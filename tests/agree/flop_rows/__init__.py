@@ -1,0 +1,1 @@
+"""The rows of a survey of FLOP counters, each at its exact count."""
