@@ -35,7 +35,7 @@ class StepOptions:
     accumulation_steps: int = 1
     set_to_none: bool = True
     steps: int = 2
-    target: TargetName = "cpu"
+    target: TargetName | Target = "cpu"
     chip: Chip | str | None = None
     fold: bool = True
 
@@ -51,9 +51,10 @@ class StepOptions:
             raise TraceError(f"{self.accumulation_steps} micro-batches make no step", remedy="Take at least 1")
         if self.precision not in {"fp32", *_LOW}:
             raise TraceError(f"precision is {self.precision!r}", remedy="It is fp32, bf16 or fp16")
-        if self.target not in {"cpu", "cuda"}:
+        name = self.target.name if isinstance(self.target, Target) else self.target
+        if name not in {"cpu", "cuda"}:
             raise TraceError(f"target is {self.target!r}", remedy="It is cpu or cuda")
-        if self.precision == "fp16" and self.target == "cpu":
+        if self.precision == "fp16" and name == "cpu":
             raise TraceError(
                 "fp16 is no precision to train in on a CPU: torch scales its gradients on accelerators only",
                 remedy="Take bf16, or target='cuda'",

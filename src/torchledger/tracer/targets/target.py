@@ -54,16 +54,18 @@ CPU = Target()
 
 
 def target(
-    name: TargetName = "cpu", chip: Chip | str | None = None, attention: AttentionKernel | None = None
+    name: TargetName | Target = "cpu", chip: Chip | str | None = None, attention: AttentionKernel | None = None
 ) -> Target:
     """The target of that name.
 
     Args:
-        name: `cpu` or `cuda`.
+        name: `cpu` or `cuda`; a target is itself.
         chip: an accelerator of the catalog, by name or itself.
         attention: the kernel of scaled dot-product attention on CUDA; `None` lets CUDA choose.
 
     Raises:
         UnknownChip: no chip of that name.
     """
+    if isinstance(name, Target):
+        return name
     return Target(name, get_chip(chip) if isinstance(chip, str) else chip, attention)
