@@ -5,6 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchledger.tracer import Recorder
+from torchledger.tracer.fake import as_if_real
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def look():
 
     def look(run):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with torch.random.fork_rng(devices=[]), mode, Recorder(fake_mode=mode) as recorder:
+        with torch.random.fork_rng(devices=[]), as_if_real(), mode, Recorder(fake_mode=mode) as recorder:
             run()
         return recorder.trace()
 
