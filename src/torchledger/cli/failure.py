@@ -68,7 +68,7 @@ def report_failure(error: Exception, *, debug: bool = False) -> int:
 
 
 # By name, because knowing the class would load torch. Whoever is no exception here is a wrong question.
-_CODES = {"NonFinite": FAILED, "CheckpointError": FAILED, "OutOfMemory": DOES_NOT_FIT}
+_CODES = {"NonFinite": FAILED, "CheckpointError": FAILED, "OutOfMemory": DOES_NOT_FIT, "NothingFits": DOES_NOT_FIT}
 
 
 def _code_of(error: ValueError) -> int:

@@ -18,6 +18,7 @@ from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
 from torchledger.planner import Rates, StepTime, step_time
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.tracer import Trace, trace_step
+from torchledger.tracer.targets.target import TargetName
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, example_batch
 
@@ -141,7 +142,7 @@ class Prediction:
         return tuple(dict.fromkeys((*self.setup.assumptions, *self.ledger.assumptions, *self.time.assumptions, *own)))
 
 
-def look(spec: ModelSpec, recipe: Recipe) -> Trace:
+def look(spec: ModelSpec, recipe: Recipe, *, target: TargetName = "cpu", chip: str | None = None) -> Trace:
     """Two steps of the trainer's own step object on no memory; the ledger is of the second."""
 
     def build() -> Callable[[], object]:
@@ -149,7 +150,7 @@ def look(spec: ModelSpec, recipe: Recipe) -> Trace:
         batch = example_batch(recipe)
         return lambda: step(batch, next(numbers))
 
-    return trace_step(build)
+    return trace_step(build, target=target, chip=chip)
 
 
 def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:

@@ -10,7 +10,7 @@ from torchledger.ledger import Amount, Ledger, Line
 from torchledger.units import UNKNOWN, format_bytes, format_count, format_flops
 from torchledger.view.screen import Row, Table
 
-View: TypeAlias = Literal["module", "op", "phase", "kind", "number_format"]
+View: TypeAlias = Literal["module", "op", "phase", "kind", "number_format", "source"]
 
 _PHASES = ("forward", "backward", "recompute", "optimizer", "communication")
 
@@ -27,7 +27,7 @@ def ledger_table(ledger: Ledger, by: View = "module", *, depth: int | None = Non
     if by == "module":
         return _module_table(ledger, depth, title)
     groups = list(ledger.by(by).items())
-    if by in {"op", "kind"}:
+    if by in {"op", "kind", "source"}:
         groups.sort(key=lambda item: -_known(item[1].flops))
     rows = [Row((str(key), *_amounts(group, ledger))) for key, group in groups]
     rows.append(Row(("total", *_amounts(ledger, ledger)), mark="total"))
