@@ -75,6 +75,8 @@ def is_whole(func: Any) -> bool:
             isinstance(func, OpOverload)
             and func.namespace == "aten"
             and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite)  # type: ignore[no-untyped-call]  # noqa: SLF001  # how torch asks
+            # `silu_backward` is made of others only where a device has no kernel of it.
+            and not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CPU")  # type: ignore[no-untyped-call]  # noqa: SLF001  # as above
         )
     return known and func not in KEPT_WHOLE
 

@@ -12,7 +12,7 @@ _COPIES = (
     "clone", "_to_copy", "copy_", "copy", "cat", "stack", "_stack", "repeat", "repeat_interleave", "roll", "flip",
     "rot90", "triu", "tril", "triu_", "tril_", "constant_pad_nd", "slice_backward", "select_backward",
     "diagonal_backward", "contiguous", "_foreach_copy_", "_foreach_copy", "_foreach_clone", "select_scatter",
-    "slice_scatter", "diagonal_scatter", "as_strided_scatter", "block_diag", "diag_embed", "channel_shuffle",
+    "slice_scatter", "diagonal_scatter", "as_strided_scatter", "block_diag", "diag_embed", "channel_shuffle", "native_channel_shuffle",
     "pixel_shuffle", "pixel_unshuffle", "im2col", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
     "replication_pad1d", "replication_pad2d", "replication_pad3d", "max_unpool2d", "max_unpool3d", "_chunk_cat",
     "lift_fresh_copy", "_copy_from", "_copy_from_and_resize", "_pin_memory", "masked_scatter", "masked_scatter_",

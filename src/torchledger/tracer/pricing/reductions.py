@@ -30,7 +30,7 @@ def reduction(seen: Seen) -> tuple[Piece, ...]:
     name = _ROWS.get(seen.op, seen.op.strip("_"))
     elements = seen.tensor("self").num_elements
     if not elements:
-        return ops.fill(seen.num_results)
+        return (Piece(name, "reduction", Work(), (("rows", seen.num_results), ("columns", 0))),)
     pieces = ops.reduction(name, seen.num_results, elements // max(seen.num_results, 1))
     if not is_complex(seen) or name in {"any", "all", "count_nonzero"}:
         return pieces

@@ -33,7 +33,6 @@ WHY: Mapping[str, str] = {
     "_histogramdd_from_bin_tensors": "how many dimensions each value is searched in depends on where it falls",
     "_histogramdd_from_bin_cts": "how many dimensions each value is searched in depends on where it falls",
     "_transform_bias_rescale_qkv": _NESTED,
-    "_native_multi_head_attention": _NESTED,
     "_padded_dense_to_jagged_forward": _NESTED,
     "_jagged_to_padded_dense_forward": _NESTED,
     "to_padded_tensor": _NESTED,
