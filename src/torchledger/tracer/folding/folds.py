@@ -46,6 +46,7 @@ class Folds:
         self._inside = OUTSIDE
         self._instances: list[int] = []
         self._limit = 0
+        self._ended: tuple[Label, int] | None = None
         self._filled: list[Filled] = []
         self._stand_ins: dict[int, Entry] = {}
         self._failed: Unfoldable | None = None
@@ -97,6 +98,7 @@ class Folds:
         """The first unit of a run begins."""
         self._instances[number] += 1
         self._go(Label("forward", number, self._instances[number], 0))
+        self.settle()
 
     def left(self, number: int, unit: int) -> None:
         """A unit of a run has ended."""
@@ -113,11 +115,25 @@ class Folds:
         self._failed = Unfoldable(self.runs[run].path, reason, period)
         return self._failed
 
+    def settle(self) -> None:
+        """Something runs: a unit that has ended ends here, or where the first storage was made since.
+
+        What a caller lets go of as soon as it is called back (`h = layer(h)`) is freed in the unit, not in the next.
+        """
+        if self._ended is None:
+            return
+        (label, num_entries), self._ended = self._ended, None
+        storages = self.recorder.storages
+        made = len(storages.entries) > num_entries
+        position = storages.entries[num_entries].allocated if made else storages.num_events
+        self.segments.open(label, position, len(self.recorder.calls))
+
     def saw(self, node: Any, phase: str, addresses: list[int], *, is_backward: bool) -> None:
         """An operation is about to run, in a backward node or none, on storages at these addresses."""
         if not self.runs:
             return
-        recorder, label = self.recorder, self._inside
+        self.settle()
+        label = self._inside
         if is_backward:
             label = self.segments.label if self.segments.label.kind != "forward" else OUTSIDE
             number = -1 if node is None else node._sequence_nr()  # noqa: SLF001  # autograd's numbering has no public door
@@ -128,13 +144,14 @@ class Folds:
             if phase == "forward":
                 self._check_operands(label, addresses)
         if label is not self.segments.label:
-            self.segments.open(label, recorder.storages.num_events, len(recorder.calls))
+            self.segments.open(label, self.recorder.storages.num_events, len(self.recorder.calls))
 
     def _go(self, label: Label) -> None:
+        self.settle()
         self._inside = label
         self._limit = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]  # noqa: SLF001  # as above
         self.segments.nodes_from(self._limit, label)
-        self.segments.open(label, self.recorder.storages.num_events, len(self.recorder.calls))
+        self._ended = (label, len(self.recorder.storages.entries))
 
     def _check_operands(self, label: Label, addresses: list[int]) -> None:
         """What a layer makes may be used by the layers of its run alone, but for what the last one makes."""
@@ -195,6 +212,7 @@ class Folds:
         """
         if self._failed is not None:
             raise self._failed
+        self.settle()
         self.recorder.assumptions.extend(
             f"the {run.num_units * run.period} layers of `{run.path}` are equal but for their number: they run alike"
             for run, instance in zip(self.runs, self._instances, strict=True)

@@ -89,7 +89,7 @@ class LeftOut:
         self._next = 0
         self._arguments: dict[int, list[Any]] = {}
         self._differ = False
-        self._between: dict[int, list[Signature]] = {}
+        self._between: dict[int, list[tuple[Any, ...]]] = {}
         self._outputs: dict[int, Any] = {}
         self._last: list[weakref.ref[torch.Tensor]] = []
         self._left_at = 0
@@ -107,6 +107,7 @@ class LeftOut:
             folds.begins(self._number)
         elif number != self._next:
             raise folds.fail(self._number, "its layers do not run one after the other")
+        folds.settle()
         self._next = number + 1
         self._arguments[number] = list(_described((args, kwargs)))
         if run.is_run(unit):
@@ -126,9 +127,9 @@ class LeftOut:
             self._end()
         return output
 
-    def _signatures(self) -> list[Signature]:
-        """Operations since the last layer was left."""
-        return [call.signature for call in self._folds.recorder.calls[self._left_at :]]
+    def _signatures(self) -> list[tuple[Any, ...]]:
+        """Operations since the last layer was left; which of their operands share storage is left out."""
+        return [_unaliased(call.signature) for call in self._folds.recorder.calls[self._left_at :]]
 
     def _learn(self, position: int, arguments: Any, output: Any) -> None:
         """Find out which arguments a layer's outputs take the place of."""
@@ -190,6 +191,11 @@ def _filled(value: Any, fill: Callable[[Any], Any]) -> Any:
         named = {key: _filled(item, fill) for key, item in value.items()}
         return NotImplemented if any(item is NotImplemented for item in named.values()) else named
     return value if value is None or isinstance(value, (int, float, str)) else NotImplemented
+
+
+def _unaliased(signature: Signature) -> tuple[Any, ...]:
+    args, kwargs = signature.arguments(lambda meta: (meta.shape, meta.stride, meta.dtype))
+    return signature.op, args, kwargs, signature.number_types
 
 
 def _described(value: Any) -> Iterator[Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.tracer.call import Call
 from torchledger.tracer.folding.equal import NUM_FIRST, Run
 from torchledger.tracer.folding.layer import Unfoldable
-from torchledger.tracer.folding.segments import Label, Segments
+from torchledger.tracer.folding.segments import OUTSIDE, Label, Segments
 from torchledger.tracer.record import Record
 from torchledger.tracer.storages import ordered_frees
 
@@ -57,10 +58,24 @@ class Recorded:
                 if segment.label in self.by_label:
                     raise self.failed(segment.label.run, "operations of different layers mix")
                 self.by_label[segment.label] = number
+        self._find_first()
 
     def failed(self, run: int, reason: str) -> Unfoldable:
         """Why a run cannot be unfolded."""
         return Unfoldable(self.runs[run].path, reason)
+
+    def _find_first(self) -> None:
+        """Where a first unit's backward is not told by its nodes, it is what follows that of the second.
+
+        The node of reentrant checkpointing is made before the layer is called.
+        """
+        for label, number in list(self.by_label.items()):
+            first = label._replace(unit=0)
+            if label.kind == "backward" and label.unit == 1 and first not in self.by_label:
+                following = number + 1
+                if following < len(self.segments) and self.segments[following].label == OUTSIDE:
+                    self.segments[following] = replace(self.segments[following], label=first)
+                    self.by_label[first] = following
 
     def num_events(self, segment: int) -> int:
         """Events of a stretch."""
