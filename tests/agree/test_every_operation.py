@@ -62,7 +62,7 @@ def samples(monkeypatch):
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
 
-        yield op_db
+        yield [operation for operation in op_db if not operation.name.startswith("jiterator")]  # CUDA compiles those
 
 
 def _lines(operation, sample):
