@@ -55,7 +55,7 @@ def test_the_lists_are_what_this_build_registers_for_cuda():
     registered = set(torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA"))
     ours = {f"aten::{name}" for names in policies().values() for name in names}
     assert registered - ours == {"aten::cudnn_convolution", "aten::cudnn_convolution_transpose"}
-    assert ours <= registered
+    assert ours - registered == {"aten::_cudnn_rnn"}  # registered by builds with cuDNN
 
 
 X = torch.ones(4, 4)

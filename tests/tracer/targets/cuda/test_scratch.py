@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from torchledger.tracer import trace_step
-from torchledger.tracer.targets.cuda.scratch import known_bytes, scratch_by_call
+from torchledger.tracer.targets.cuda.scratch import inside_by_call, known_bytes, scratch_by_call
 
 
 def _scratch(build, op, chip="A100 SXM 80GB"):
@@ -95,3 +95,14 @@ def test_what_cudnn_decides_is_unknown_by_name():
     assert held == {"cuDNN workspace of a convolution": None}
     trace = trace_step(build, steps=1, target="cuda", chip="A100 SXM 80GB")
     assert all(known_bytes(buffers) == 0 for buffers in scratch_by_call(trace.calls).values())
+
+
+def test_the_peak_with_what_a_kernel_holds():
+    """Inside the embedding's backward live what lived before it, its result and its buffers."""
+    trace = trace_step(_embedding(65536, vocabulary=10), steps=1, target="cuda", chip="A100 SXM 80GB")
+    index = next(i for i, call in enumerate(trace.calls) if "embedding_dense_backward" in call.signature.op)
+    inside = inside_by_call(trace.calls, trace.timeline)
+    partial = 65536 // 10 + 10
+    assert inside[index] == 10 * 64 * 4 + 2 * 65536 * 8 + 3 * 10 * 8 + 2 * 8 + partial * 8 + partial * 64 * 4
+    before = trace.timeline.curve()[trace.timeline.call_positions[index]]
+    assert trace.timeline.peak(internal=inside).peak_bytes >= before + inside[index]

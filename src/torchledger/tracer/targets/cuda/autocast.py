@@ -63,9 +63,15 @@ def autocast_of_cuda(adopt: Adopt) -> Iterator[None]:
 class _Casts:
     """Casts, and the cache of those of weights (`at::autocast::cached_cast` of aten/src/ATen/autocast_mode.cpp)."""
 
-    def __init__(self, adopt: Adopt) -> None:
+    def __init__(self, adopt: Adopt, *, keeps: bool = True) -> None:
         self._adopt = adopt
+        self._keeps = keeps
         self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+
+    @property
+    def uncached(self) -> _Casts:
+        """The same without a cache."""
+        return _Casts(self._adopt, keeps=False)
 
     def clear(self) -> None:
         """The outermost autocast has ended."""
@@ -83,7 +89,8 @@ class _Casts:
         if not is_eligible(tensor) or tensor.dtype == dtype:
             return tensor
         is_weight = (
-            dtype == torch.get_autocast_dtype("cpu")
+            self._keeps
+            and dtype == torch.get_autocast_dtype("cpu")
             and tensor.dtype == torch.float32
             and tensor.requires_grad
             and tensor.is_leaf
@@ -141,6 +148,10 @@ def _casting(func: Any, casts: _Casts, dtype: Callable[[tuple[Any, ...], dict[st
 
 def _lower_precision(func: Any, casts: _Casts) -> Kernel:
     return _casting(func, casts, lambda _args, _kwargs: torch.get_autocast_dtype("cpu"))
+
+
+def _lower_precision_uncached(func: Any, casts: _Casts) -> Kernel:
+    return _casting(func, casts.uncached, lambda _args, _kwargs: torch.get_autocast_dtype("cpu"))
 
 
 def _fp32(func: Any, casts: _Casts) -> Kernel:
@@ -214,6 +225,7 @@ def _banned(func: Any, _casts: _Casts) -> Kernel:
 
 _KERNELS: dict[str, Callable[[Any, _Casts], Kernel]] = {
     "lower_precision": _lower_precision,
+    "lower_precision_uncached": _lower_precision_uncached,
     "fp32": _fp32,
     "fp32_set_opt_dtype": _fp32_set_opt_dtype,
     "fp32_append_dtype": _fp32_append_dtype,

@@ -18,6 +18,7 @@ from torchledger.tracer.targets.cuda.devices import devices_of_cuda, stays_on_ho
 from torchledger.tracer.targets.cuda.kernels import kernels_of_cuda
 from torchledger.tracer.targets.cuda.optimizers import optimizers_of_cuda
 from torchledger.tracer.targets.cuda.presence import cuda_present
+from torchledger.tracer.targets.cuda.recurrent import recurrent_layers_of_cuda
 from torchledger.tracer.targets.cuda.workspaces import Workspaces
 
 #: Told of an operation that has run: the operation, the index of its call, its operands' storages, its results, and
@@ -55,6 +56,7 @@ def running_on_cuda(
         stack.enter_context(devices_of_cuda(storages))
         stack.enter_context(attention_of_cuda(capability, attention))
         stack.enter_context(kernels_of_cuda())
+        stack.enter_context(recurrent_layers_of_cuda(assume))
         stack.enter_context(optimizers_of_cuda())
         stack.enter_context(autocast_of_cuda(adopt_cast))
         workspaces = Workspaces(storages, capability)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from torchledger.memory import Timeline
 from torchledger.tracer.call import Call
 from torchledger.tracer.signature import Signature, TensorMeta
 
@@ -55,6 +56,22 @@ def scratch_by_call(calls: Iterable[Call]) -> dict[int, tuple[Held, ...]]:
         if held:
             found[index] = held
     return found
+
+
+def inside_by_call(calls: Iterable[Call], timeline: Timeline) -> dict[int, int]:
+    """Most bytes that each call holds between its entry and its return, its results included.
+
+    This is what `Timeline.peak(internal=...)` takes. Buffers of unknown size add nothing: `scratch_by_call` names them.
+
+    Args:
+        calls: the calls of a trace.
+        timeline: its timeline.
+    """
+    made: dict[int, int] = {}
+    for block in timeline.blocks:
+        if block.call >= 0 and not block.on_host and block.part != "workspace":
+            made[block.call] = made.get(block.call, 0) + block.num_bytes
+    return {index: made.get(index, 0) + known_bytes(held) for index, held in scratch_by_call(calls).items()}
 
 
 def known_bytes(held: Iterable[Held]) -> int:
@@ -193,6 +210,8 @@ _RULES: dict[str, Rule] = {
     "_scaled_dot_product_cudnn_attention_backward": _cudnn("attention's backward"),
     "convolution": _cudnn("a convolution"),
     "convolution_backward": _cudnn("a convolution's backward"),
+    "_cudnn_rnn": _cudnn("a recurrent layer"),
+    "_cudnn_rnn_backward": _cudnn("a recurrent layer's backward"),
     "sort": _sort,
     "argsort": _sort,
 }
