@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from torchledger.tracer import Recorder
+from torchledger.tracer import Recorder, trace_step
 
 
 def _numbers(run):
@@ -59,3 +59,15 @@ def test_a_backward_operation_is_replayed_with_the_saved_tensor():
     products = [call.signature for call in recorder.trace().calls if call.signature.op == "aten.mul.Tensor"]
     assert products[0].args[1] == 0.5
     assert (products[1].args[1].shape, products[1].args[1].dtype) == ((), torch.float64)
+
+
+@pytest.mark.parametrize(("target", "on_host"), [("cpu", {False}), ("cuda", {True})])
+def test_on_an_accelerator_saved_numbers_stay_on_the_host(target, on_host):
+    """PyTorch makes a wrapped number on the CPU, wherever the tensor is that it divides."""
+
+    def build():
+        x = torch.ones(4, 4, requires_grad=True)
+        return lambda: (x / 3.0).sum().backward()
+
+    blocks = trace_step(build, target=target).timeline.blocks
+    assert {block.on_host for block in blocks if block.op == "wrapped_number"} == on_host

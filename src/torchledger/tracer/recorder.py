@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self.graph = Graph()
         self.naming = Naming(self.storages, self.graph)
         self.modules = ModuleStack(self._root)
-        self.scalars = SavedScalars(self.storages)
+        self.scalars = SavedScalars(self.storages, on_host=target.name != "cpu")
         self.phases = Phases(self.modules, backward_begins=self._backward_begins, backward_ends=self._backward_ends)
         self._routing = Routing(self.modules, fake_mode, routing, self.assumptions.append)
         self._placed: list[str] = []

@@ -26,10 +26,15 @@ class SavedScalars:
 
     Hooks on saved tensors do not see them, so checkpointing keeps them as well. What non-reentrant checkpointing
     recomputes makes new ones, which die with the recomputed graph, when the recomputation ends.
+
+    Args:
+        storages: where they are entered.
+        on_host: whether the tensors stand on an accelerator; the numbers stay in the host's memory.
     """
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, storages: Storages, *, on_host: bool = False) -> None:
         self._storages = storages
+        self._on_host = on_host
         self._by_node: dict[int, list[Entry]] = {}
         self._running: int | None = None
         self._ending: list[Entry] = []
@@ -44,6 +49,7 @@ class SavedScalars:
         entry = self._storages.allocate_unseen(
             size, op="wrapped_number", module=place.module, source=place.source, call=call
         )
+        entry.on_host = self._on_host
         if is_recomputing():
             self._recomputed.append(entry)
         else:
