@@ -14,9 +14,10 @@ def test_the_public_names_are_these():
     assert sorted(torchledger.__all__, key=str.lower) == sorted(
         [
             *("Convention", "Difference", "HARDWARE_FLOPS", "Ledger", "Line", "MODEL_FLOPS", "ModelSpec", "Rates"),
-            *("Recipe", "Recorder", "RunConfig", "RunRecord", "Strategy", "Trace", "Work"),
+            *("Change", "Recipe", "Recorder", "RunConfig", "RunRecord", "Strategy", "Trace", "Work"),
             *("count", "get_chip", "hfu", "load_spec", "mfu", "num_parameters", "parameters", "parse_cluster"),
             *("polynomial", "prepare", "report_page", "solve", "step_time", "trace", "trace_step", "train"),
+            *("max_batch", "max_sequence", "what_if"),
         ],
         key=str.lower,
     )

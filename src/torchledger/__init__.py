@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchledger.planner import Rates, hfu, mfu, solve, step_time
     from torchledger.spec import ModelSpec, Recipe, Strategy
     from torchledger.spec import load as load_spec
-    from torchledger.tracer import Recorder, Trace, trace, trace_step
+    from torchledger.tracer import Change, Recorder, Trace, max_batch, max_sequence, trace, trace_step, what_if
     from torchledger.trainer import RunConfig, train
     from torchledger.trainer.prepare import prepare
     from torchledger.view.page import page as report_page
@@ -36,6 +36,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "HARDWARE_FLOPS": ("ledger", "HARDWARE_FLOPS"),
     "MODEL_FLOPS": ("ledger", "MODEL_FLOPS"),
+    "Change": ("tracer", "Change"),
     "Convention": ("ledger", "Convention"),
     "Difference": ("ledger", "Difference"),
     "Ledger": ("ledger", "Ledger"),
@@ -53,6 +54,8 @@ _PUBLIC = {
     "get_chip": ("machine", "get"),
     "hfu": ("planner", "hfu"),
     "load_spec": ("spec", "load"),
+    "max_batch": ("tracer", "max_batch"),
+    "max_sequence": ("tracer", "max_sequence"),
     "mfu": ("planner", "mfu"),
     "num_parameters": ("formula", "num_parameters"),
     "parameters": ("formula", "parameters"),
@@ -65,11 +68,13 @@ _PUBLIC = {
     "trace": ("tracer", "trace"),
     "trace_step": ("tracer", "trace_step"),
     "train": ("trainer", "train"),
+    "what_if": ("tracer", "what_if"),
 }
 
 __all__ = [
     "HARDWARE_FLOPS",
     "MODEL_FLOPS",
+    "Change",
     "Convention",
     "Difference",
     "Ledger",
@@ -87,6 +92,8 @@ __all__ = [
     "get_chip",
     "hfu",
     "load_spec",
+    "max_batch",
+    "max_sequence",
     "mfu",
     "num_parameters",
     "parameters",
@@ -99,6 +106,7 @@ __all__ = [
     "trace",
     "trace_step",
     "train",
+    "what_if",
 ]
 
 

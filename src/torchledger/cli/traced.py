@@ -142,7 +142,7 @@ def _answer_what_if(name: str, made: Built, plain: StepOptions, fixed: Change, o
     for number, (text, change) in enumerate(changes):
         progress(number, len(changes), "tracing what-ifs")
         trace = guarded(name, lambda change=change: _trace(made, plain, change))  # type: ignore[misc]  # bound at once
-        outcomes.append(Outcome.of(text, trace, target=plain.target))
+        outcomes.append(Outcome.of(text, trace, target=plain.target_name))
     progress.close()
     rows = [asdict(outcome) for outcome in outcomes]
     if options["as_json"]:
@@ -166,7 +166,7 @@ def _answer_largest(name: str, made: Built, plain: StepOptions, fixed: Change, o
         return
     capped = " (the search ends there)" if found.is_capped else ""
     fits = f"{name}: {group_digits(found.size)} {what} fit into {format_bytes(limit)}{capped}"
-    what_counts = "reserved by the caching allocator" if plain.target == "cuda" else "of tensors"
+    what_counts = "reserved by the caching allocator" if plain.target_name == "cuda" else "of tensors"
     facts = (
         ("takes", f"{format_bytes(found.need_bytes)} ({group_digits(found.need_bytes)} B {what_counts})"),
         ("found with", f"{found.num_traces} traces"),
@@ -190,11 +190,11 @@ def _screen(
     peak = trace.peak()
     facts = [
         ("parameters", group_digits(trace.num_parameters)),
-        ("target", plain.target + (f", {chip.name}" if chip else "")),
+        ("target", plain.target_name + (f", {chip.name}" if chip else "")),
         ("recipe", _recipe(plain)),
         ("intensity", "unknown" if trace.intensity is None else f"{trace.intensity:.3g} FLOPs a byte"),
     ]
-    if plain.target == "cuda":
+    if plain.target_name == "cuda":
         reserved = reserve(trace.timeline).peak.reserved_bytes
         facts.append(("reserved", f"{format_bytes(reserved)} by the caching allocator for these tensors"))
     flops = trace.model_flops
@@ -227,7 +227,7 @@ def _figures(trace: Trace, ledger: Ledger, plain: StepOptions, chip: Chip | None
         "peak_bytes": peak.peak_bytes,
         "parts_bytes": peak.by_part(),
         "kept_bytes": trace.kept_bytes,
-        "reserved_bytes": reserve(trace.timeline).peak.reserved_bytes if plain.target == "cuda" else None,
+        "reserved_bytes": reserve(trace.timeline).peak.reserved_bytes if plain.target_name == "cuda" else None,
         "intensity": trace.intensity,
         "bound_s": None if chip is None else dict(trace.bound_on(chip)),
         "is_complete": ledger.is_complete,
@@ -257,7 +257,7 @@ def _refuse_for_steps(options: Mapping[str, Any], change: Change) -> None:
 
 def _question(plain: StepOptions, options: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "target": plain.target,
+        "target": plain.target_name,
         "chip": options["chip"],
         "precision": plain.precision,
         "gradient_clip": plain.gradient_clip,

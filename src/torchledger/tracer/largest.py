@@ -87,7 +87,7 @@ def max_sequence(
 
 def _need(model: Any, batch: Any, name: str, change: Change | None, options: dict[str, Any]) -> Callable[[int], int]:
     """Bytes that a step of some size needs."""
-    target = options.get("target", "cpu")
+    target = StepOptions(target=options.get("target", "cpu")).target_name
     if not isinstance(model, nn.Module):
         return lambda size: Outcome.of("", trace_step(lambda: model(size), **options), target=target).need_bytes
     fixed, plain = change or Change(), StepOptions(**options)

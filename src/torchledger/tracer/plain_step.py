@@ -51,7 +51,7 @@ class StepOptions:
             raise TraceError(f"{self.accumulation_steps} micro-batches make no step", remedy="Take at least 1")
         if self.precision not in {"fp32", *_LOW}:
             raise TraceError(f"precision is {self.precision!r}", remedy="It is fp32, bf16 or fp16")
-        name = self.target.name if isinstance(self.target, Target) else self.target
+        name = self.target_name
         if name not in {"cpu", "cuda"}:
             raise TraceError(f"target is {self.target!r}", remedy="It is cpu or cuda")
         if self.precision == "fp16" and name == "cpu":
@@ -59,6 +59,11 @@ class StepOptions:
                 "fp16 is no precision to train in on a CPU: torch scales its gradients on accelerators only",
                 remedy="Take bf16, or target='cuda'",
             )
+
+    @property
+    def target_name(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.target.name if isinstance(self.target, Target) else self.target
 
     def found_target(self) -> Target:
         """The target that name and chip stand for."""
@@ -110,7 +115,7 @@ class PlainStep:
     def _accumulate(self) -> None:
         options = self._options
         low = _LOW.get(options.precision)
-        with torch.autocast(options.target, low or torch.bfloat16, enabled=low is not None):
+        with torch.autocast(options.target_name, low or torch.bfloat16, enabled=low is not None):
             output = _called(self.model, self.batch)
             loss = self._checked(self._loss_of(output))
         if options.accumulation_steps > 1:

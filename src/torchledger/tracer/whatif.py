@@ -167,13 +167,13 @@ def what_if(
         made = change if isinstance(change, Change) else Change.of(change)
         found.append((name or made.text, made))
     return tuple(
-        Outcome.of(name, traced_with(model, batch, change, plain), target=plain.target) for name, change in found
+        Outcome.of(name, traced_with(model, batch, change, plain), target=plain.target_name) for name, change in found
     )
 
 
 def traced_with(model: nn.Module, batch: Any, change: Change, options: StepOptions) -> Trace:
     """The trace of a step under a change."""
-    if change.offload is not None and options.target == "cpu":
+    if change.offload is not None and options.target_name == "cpu":
         raise TraceError("a CPU has no other memory to offload to", remedy="Take target='cuda'")
     if change.offload not in {None, "optimizer", "activations"}:
         raise TraceError(f"offload is {change.offload!r}", remedy="It is optimizer or activations")
