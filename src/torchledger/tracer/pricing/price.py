@@ -16,6 +16,7 @@ from torchledger.tracer.pricing import (  # noqa: F401  # importing them enters 
     elementary,
     elements,
     factorizations,
+    fused_loss,
     losses,
     narrow,
     norms,
