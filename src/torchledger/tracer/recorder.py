@@ -21,12 +21,13 @@ from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
 from torchledger.tracer.distributed import collectives
 from torchledger.tracer.distributed.watching import watching
+from torchledger.tracer.execution import Execution
 from torchledger.tracer.filling import filled_in_place
 from torchledger.tracer.folding import Folds
 from torchledger.tracer.graph import PRODUCTS, Graph, Place
 from torchledger.tracer.higher_order import is_whole, run_plainly, run_whole
 from torchledger.tracer.layouts import results_of
-from torchledger.tracer.memo import Memo, Result
+from torchledger.tracer.memo import Memo
 from torchledger.tracer.modules import ModuleStack
 from torchledger.tracer.naming import Naming
 from torchledger.tracer.needed import needed_gradients
@@ -47,7 +48,6 @@ from torchledger.tracer.signature import (
     with_wrapped_number,
 )
 from torchledger.tracer.source import current_source
-from torchledger.tracer.stand_in import STAND_INS, stand_in
 from torchledger.tracer.storages import Storages
 from torchledger.tracer.targets import CPU, AfterCall, Target
 
@@ -57,8 +57,6 @@ _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _DETACH = torch.ops.aten.detach.default
 _ADD = torch.ops.aten.add.Tensor
 _ADD_IN_PLACE = torch.ops.aten.add_.Tensor
-#: Operations whose results geometry does not tell.
-_SHAPED = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor})
 
 
@@ -105,7 +103,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         super().__init__()  # type: ignore[no-untyped-call]
         self.target = target
         self._memo = None if fake_mode is None else Memo(fake_mode)
-        self._known: dict[Any, Result] = {}
         self.assumptions: list[str] = []
         self.storages = Storages()
         self.graph = Graph()
@@ -113,7 +110,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self.modules = ModuleStack(self._root)
         self.scalars = SavedScalars(self.storages, on_host=target.name != "cpu")
         self.phases = Phases(self.modules, backward_begins=self._backward_begins, backward_ends=self._backward_ends)
-        self._routing = Routing(self.modules, fake_mode, routing, self.assumptions.append)
+        self._run = Execution(self._memo, Routing(self.modules, fake_mode, routing, self.assumptions.append)).run
         self._placed: list[str] = []
         self._folds = folds
         self._marks: dict[str, tuple[int, int]] = {}
@@ -289,30 +286,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         signature = self._signature(func, key, results, needed_gradients(func, node) if phase == "backward" else None)
         call = Call(signature, place.module, phase, gradient_of, place.kind, place.source, place.visible)
         self.calls.append(call)
-        return result
-
-    def _run(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
-    ) -> Any:
-        """Run an operation, or make its result as it was the last time where that is all it does."""
-        memo = self._memo
-        if memo is None or not tensors:
-            return func(*args, **kwargs)
-        if func.namespace in collectives.NAMESPACES:
-            return collectives.run_nowhere(func, args, kwargs)
-        if func in STAND_INS and (result := stand_in(func, args, kwargs, self._routing)) is not None:
-            return result
-        if func.namespace != "aten" or not memo.knows(tensors):
-            if func is not _LIFT_FRESH and memo.has_real(tensors):
-                args, kwargs = memo.faked(args, kwargs)
-            return func(*args, **kwargs)
-        known = self._known.get((func, key))
-        if known is not None:
-            return memo.make(known, tensors)
-        result = func(*args, **kwargs)
-        learnt = memo.learn(result, tensors) if _SHAPED.isdisjoint(func.tags) else None
-        if learnt is not None:
-            self._known[func, key] = learnt
         return result
 
     def _detach(self, tensor: torch.Tensor, node: Any) -> torch.Tensor:

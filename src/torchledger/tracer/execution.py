@@ -1,0 +1,62 @@
+"""How an operation gets its result: by running, from memory, or by standing in for what fake tensors refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchledger.tracer.distributed import collectives
+from torchledger.tracer.memo import Memo, Result
+from torchledger.tracer.routing import Routing
+from torchledger.tracer.stand_in import STAND_INS, stand_in
+
+_LIFT_FRESH = torch.ops.aten.lift_fresh.default
+#: Operations whose results geometry does not tell.
+_SHAPED = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
+
+
+class Execution:
+    """Runs operations, each kind of call on fake tensors once.
+
+    Args:
+        memo: makes results on the fake mode that is on, `None` without one.
+        routing: what routers would decide.
+    """
+
+    def __init__(self, memo: Memo | None, routing: Routing) -> None:
+        self._memo = memo
+        self._routing = routing
+        self._known: dict[Any, Result] = {}
+
+    def run(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
+    ) -> Any:
+        """Run an operation, or make its result as it was the last time where that is all it does.
+
+        Args:
+            func: the operation.
+            args: its arguments.
+            kwargs: more of them.
+            key: what is equal for equal calls.
+            tensors: the tensors among its arguments.
+        """
+        memo = self._memo
+        if memo is None or not tensors:
+            return func(*args, **kwargs)
+        if func.namespace in collectives.NAMESPACES:
+            return collectives.run_nowhere(func, args, kwargs)
+        if func in STAND_INS and (result := stand_in(func, args, kwargs, self._routing)) is not None:
+            return result
+        if func.namespace != "aten" or not memo.knows(tensors):
+            if func is not _LIFT_FRESH and memo.has_real(tensors):
+                args, kwargs = memo.faked(args, kwargs)
+            return func(*args, **kwargs)
+        known = self._known.get((func, key))
+        if known is not None:
+            return memo.make(known, tensors)
+        result = func(*args, **kwargs)
+        learnt = memo.learn(result, tensors) if _SHAPED.isdisjoint(func.tags) else None
+        if learnt is not None:
+            self._known[func, key] = learnt
+        return result
