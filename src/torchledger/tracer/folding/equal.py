@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-#: Units of a run that are run: the first four and the last. Two of the four are compared, one stands on either side.
-NUM_FIRST = 4
-#: Folding fewer units than this saves next to nothing.
-MIN_UNITS = 7
+#: Folding saves next to nothing where fewer units than this are left out.
+MIN_LEFT_OUT = 2
 #: Longest pattern of unequal layers that repeats (five with a window and one without: 6).
 MAX_PERIOD = 8
 
@@ -23,6 +21,27 @@ _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """How a list of layers is folded.
+
+    Attributes:
+        period: how many layers make a unit; 0 is the smallest that repeats.
+        num_first: how many units are run at the beginning. Of the first four, two are compared, and one stands on
+            either side.
+        num_last: how many units are run at the end.
+    """
+
+    period: int = 0
+    num_first: int = 4
+    num_last: int = 1
+
+    @property
+    def wider(self) -> Plan | None:
+        """The plan to try where this one does not do: what happens at both ends may reach a unit further."""
+        return replace(self, num_first=5, num_last=2) if self.num_first < 5 else None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Equal units of layers that follow one another in a list of modules.
 
@@ -30,15 +49,37 @@ class Run:
         path: path of the list.
         names: name of each layer in it, in order.
         layers: the layers.
-        period: how many layers a unit has; the units are equal, not the layers in one.
+        plan: how many layers a unit has, and which units are run.
         is_numbered: whether the layers know their own number.
     """
 
     path: str
     names: tuple[str, ...]
     layers: tuple[nn.Module, ...]
-    period: int
+    plan: Plan
     is_numbered: bool
+
+    @property
+    def period(self) -> int:
+        """Layers in a unit; the units are equal, not the layers in one."""
+        return self.plan.period
+
+    @property
+    def template(self) -> int:
+        """The unit that those that are left out are like."""
+        return self.plan.num_first - 2
+
+    @property
+    def left_out(self) -> range:
+        """Units that are not run."""
+        return range(self.plan.num_first, self.num_units - self.plan.num_last)
+
+    def steps(self, home: int, there: int) -> int:
+        """How many units lie between two of those that are run, where those that are not are not there."""
+        return self._place(there) - self._place(home)
+
+    def _place(self, unit: int) -> int:
+        return unit if unit < self.plan.num_first else unit - len(self.left_out)
 
     @property
     def num_units(self) -> int:
@@ -47,7 +88,7 @@ class Run:
 
     def is_run(self, unit: int) -> bool:
         """Whether a unit is run; the others are counted."""
-        return unit < NUM_FIRST or unit == self.num_units - 1
+        return unit not in self.left_out
 
     def prefixes(self, unit: int) -> tuple[str, ...]:
         """Paths of a unit's layers."""
@@ -60,45 +101,48 @@ class Run:
         return [p for layer in self.layers[start : start + self.period] for p in layer.parameters()]
 
 
-def runs_of(root: nn.Module, periods: Mapping[str, int] | None = None, prefix: str = "") -> list[Run]:
+def runs_of(root: nn.Module, plans: Mapping[str, Plan | None] | None = None, prefix: str = "") -> list[Run]:
     """Runs of equal units among the lists of modules in a model, none inside another's layers.
 
     Args:
         root: the model.
-        periods: for the path of a list how many layers make a unit of it, where that is known; 0 leaves it alone.
+        plans: for the path of a list how it is folded, where that is known; `None` leaves it alone.
         prefix: what paths begin with.
     """
     found: list[Run] = []
     shared = _shared(root)
-    _search(root, prefix, periods or {}, shared, found)
+    _search(root, prefix, plans or {}, shared, found)
     return found
 
 
-def _search(module: nn.Module, path: str, periods: Mapping[str, int], shared: set[int], found: list[Run]) -> None:
+def _search(module: nn.Module, path: str, plans: Mapping[str, Plan | None], shared: set[int], found: list[Run]) -> None:
     taken: set[str] = set()
     if isinstance(module, (nn.ModuleList, nn.Sequential)):
-        period = periods.get(path)
-        run = _run(module, path, shared, range(1, MAX_PERIOD + 1) if period is None else range(period, period + 1))
+        plan = plans.get(path, Plan())
+        run = None if plan is None else _run(module, path, shared, plan)
         if run is not None:
             found.append(run)
             taken.update(run.names)
     for name, child in module.named_children():
         if name not in taken:
-            _search(child, path if name == "_orig_mod" else f"{path}.{name}".lstrip("."), periods, shared, found)
+            _search(child, path if name == "_orig_mod" else f"{path}.{name}".lstrip("."), plans, shared, found)
 
 
-def _run(container: nn.Module, path: str, shared: set[int], periods: range) -> Run | None:
+def _run(container: nn.Module, path: str, shared: set[int], plan: Plan) -> Run | None:
     """The longest run in one list."""
     names, layers = list(container._modules), list(container._modules.values())  # noqa: SLF001  # a module twice is listed twice
-    if not periods.start or len(layers) < MIN_UNITS or any(layer is None for layer in layers):
+    least = plan.num_first + plan.num_last + MIN_LEFT_OUT
+    if len(layers) < least or any(layer is None for layer in layers):
         return None
     classes, numbered = _classes([layer for layer in layers if layer is not None], shared)
-    for period in periods:
+    for period in (plan.period,) if plan.period else range(1, MAX_PERIOD + 1):
         start, length = _longest(classes, period)
-        if length // period >= MIN_UNITS:
+        if length // period >= least:
             end = start + length // period * period
             chosen = [layer for layer in layers[start:end] if layer is not None]
-            return Run(path, tuple(names[start:end]), tuple(chosen), period, any(numbered[start:end]))
+            return Run(
+                path, tuple(names[start:end]), tuple(chosen), replace(plan, period=period), any(numbered[start:end])
+            )
     return None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
-from torchledger.tracer.folding.equal import NUM_FIRST, Run, runs_of
+from torchledger.tracer.folding.equal import Plan, Run, runs_of
 from torchledger.tracer.folding.layer import LeftOut, Unfoldable, is_watched, restore, watch
 from torchledger.tracer.folding.segments import OUTSIDE, Label, Segments
 from torchledger.tracer.folding.unfold import Filled, unfolded
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 __all__ = ["Folds", "Unfoldable", "folded"]
 
 _T = TypeVar("_T")
-#: How often a run that cannot be folded is left alone and the others tried.
-_TRIES = 3
+#: How often another plan is tried where one does not do.
+_TRIES = 5
 
 
 class Folds:
     """The runs of one recording.
 
     Args:
-        periods: for the path of a list of modules how many layers make a unit of it; 0 leaves it alone.
+        plans: for the path of a list of modules how it is folded; `None` leaves it alone.
 
     Attributes:
         runs: what is folded.
         segments: stretches of the recording.
     """
 
-    def __init__(self, periods: Mapping[str, int] | None = None) -> None:
+    def __init__(self, plans: Mapping[str, Plan | None] | None = None) -> None:
         self.runs: list[Run] = []
         self.segments = Segments()
-        self._periods = periods or {}
+        self._plans = plans or {}
         self._recorder: Recorder | None = None
         self._memo: Memo | None = None
         self._inside = OUTSIDE
@@ -69,6 +69,7 @@ class Folds:
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             if torch._C._current_graph_task_id() == -1:  # noqa: SLF001  # whether autograd's engine runs; no public door
+                self.segments.open(OUTSIDE, recorder.storages.num_events, len(recorder.calls))
                 self._fill_gradients()
             return result
 
@@ -83,7 +84,7 @@ class Folds:
         """A model is about to run: find its runs, and see to it that they run folded."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return
-        for run in runs_of(root, self._periods, prefix):
+        for run in runs_of(root, self._plans, prefix):
             if is_watched(run):
                 continue
             number = len(self.runs)
@@ -108,11 +109,11 @@ class Folds:
         elif run.is_run(following):
             self._go(Label("forward", number, self._instances[number], following))
         else:
-            self._go(Label("left out", number, self._instances[number], NUM_FIRST))
+            self._go(Label("left out", number, self._instances[number]))
 
-    def fail(self, run: int, reason: str, period: int = 0) -> Unfoldable:
-        """The exception that says why a run cannot be folded; it may in units of `period` layers."""
-        self._failed = Unfoldable(self.runs[run].path, reason, period)
+    def fail(self, run: int, reason: str, plan: Plan | None = None) -> Unfoldable:
+        """The exception that says why a run cannot be folded; it may by another plan."""
+        self._failed = Unfoldable(self.runs[run].path, reason, plan)
         return self._failed
 
     def settle(self) -> None:
@@ -171,9 +172,9 @@ class Folds:
     def _fill_gradients(self) -> None:
         """Give the parameters of layers that were left out the gradients that they would have by now."""
         for number, run in enumerate(self.runs):
-            template = run.parameters(NUM_FIRST - 2)
+            template = run.parameters(run.template)
             known = [self._gradient(number, parameter) for parameter in template]
-            for unit in range(NUM_FIRST, run.num_units - 1):
+            for unit in run.left_out:
                 for entry, model, parameter in zip(known, template, run.parameters(unit), strict=True):
                     self._fill(entry, model, parameter, number, unit)
 
@@ -234,14 +235,14 @@ def folded(run: Callable[[Folds | None, tuple[str, ...]], _T], *, fold: bool) ->
         What `run` returns.
     """
     reasons: dict[str, str] = {}
-    periods: dict[str, int] = {}
+    plans: dict[str, Plan | None] = {}
     for _ in range(_TRIES if fold else 0):
-        folds = Folds(periods)
+        folds = Folds(plans)
         try:
             return run(folds, tuple(reasons.values()))
         except Unfoldable as reason:
-            periods[reason.path] = reason.period
-            if not reason.period:
+            plans[reason.path] = reason.plan
+            if reason.plan is None:
                 reasons[reason.path] = str(reason)
         except Exception as error:
             if not folds.runs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from torchledger.tracer.folding.equal import MAX_PERIOD, NUM_FIRST, Run
+from torchledger.tracer.folding.equal import MAX_PERIOD, Plan, Run
 
 if TYPE_CHECKING:
     from torchledger.tracer.folding.folds import Folds
@@ -25,12 +25,12 @@ class Unfoldable(Exception):  # no error: the step is traced in full instead
 
     Attributes:
         path: path of their list.
-        period: how many layers make a unit that may run alike, 0 where none was found.
+        plan: by which they may be folded, `None` where none is known.
     """
 
-    def __init__(self, path: str, reason: str, period: int = 0) -> None:
+    def __init__(self, path: str, reason: str, plan: Plan | None = None) -> None:
         self.path = path
-        self.period = period
+        self.plan = plan
         super().__init__(f"`{path}` is traced in full: {reason}")
 
 
@@ -111,12 +111,13 @@ class LeftOut:
         self._next = number + 1
         self._arguments[number] = list(_described((args, kwargs)))
         if run.is_run(unit):
-            if unit == NUM_FIRST - 1:
+            is_next = unit == run.plan.num_first - 1
+            if is_next:
                 self._between[position] = self._signatures()
             output = call(*args, **kwargs)
-            if unit == NUM_FIRST - 1:
+            if is_next:
                 self._learn(position, (args, kwargs), output)
-            self._last = [weakref.ref(tensor) for tensor in _tensors(output)] if unit < NUM_FIRST else []
+            self._last = [weakref.ref(tensor) for tensor in _tensors(output)] if unit < run.plan.num_first else []
         else:
             self._check(number, position)
             output = self._handed_on(position, (args, kwargs))
@@ -151,7 +152,7 @@ class LeftOut:
 
     def _check(self, number: int, position: int) -> None:
         """Whether a layer that is left out is called as the one before it was."""
-        if not self._alike(number, (NUM_FIRST - 1) * self._run.period + position):
+        if not self._alike(number, (self._run.plan.num_first - 1) * self._run.period + position):
             self._differ = True  # all are looked at before it fails: a longer period may do
         if self._between[position] != self._signatures():
             raise self._folds.fail(self._number, "different operations run between its layers")
@@ -168,7 +169,8 @@ class LeftOut:
             period = next(
                 (p for p in range(least, MAX_PERIOD + 1) if all(self._alike(n, n - p) for n in range(p, num))), 0
             )
-            raise self._folds.fail(self._number, "its layers are called with different arguments", period)
+            plan = Plan(period) if period else None
+            raise self._folds.fail(self._number, "its layers are called with different arguments", plan)
         self._arguments.clear()
 
     def _handed_on(self, position: int, arguments: Any) -> Any:

@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.tracer.call import Call
-from torchledger.tracer.folding.equal import NUM_FIRST, Run
+from torchledger.tracer.folding.equal import Run
 from torchledger.tracer.folding.layer import Unfoldable
 from torchledger.tracer.folding.segments import OUTSIDE, Label, Segments
 from torchledger.tracer.record import Record
 from torchledger.tracer.storages import ordered_frees
 
-#: The unit that the others are copies of, and the one that it is compared with.
-TEMPLATE, COMPARED = NUM_FIRST - 2, NUM_FIRST - 3
 _ALIKE = ("num_bytes", "op", "phase", "freed_phase", "source", "part", "shape", "dtype", "on_host", "stream")
 _RENAMED = ("module", "name")
 
@@ -62,7 +60,7 @@ class Recorded:
 
     def failed(self, run: int, reason: str) -> Unfoldable:
         """Why a run cannot be unfolded."""
-        return Unfoldable(self.runs[run].path, reason)
+        return Unfoldable(self.runs[run].path, reason, self.runs[run].plan.wider)
 
     def _find_first(self) -> None:
         """Where a first unit's backward is not told by its nodes, it is what follows that of the second.
@@ -110,15 +108,15 @@ class Recorded:
     def compare(self, run: int) -> None:
         """Compare the template with the unit before it in all, and with the one after it in what it does."""
         for label, template in list(self.by_label.items()):
-            if label.run != run or label.unit != TEMPLATE:
+            if label.run != run or label.unit != self.runs[run].template:
                 continue
-            for unit in (COMPARED, TEMPLATE + 1):
+            for unit in (label.unit - 1, label.unit + 1):
                 other = self.by_label.get(label._replace(unit=unit))
                 if other is None:
                     raise self.failed(run, "its layers do not run alike")
                 rename = Renaming(self.runs[run], unit)
                 self._compare_calls(run, template, other, rename)
-                self._compare_entries(run, template, other, rename, lives=unit == COMPARED)
+                self._compare_entries(run, template, other, rename, lives=unit < label.unit)
 
     def _compare_calls(self, run: int, template: int, other: int, rename: Renaming) -> None:
         ours, theirs = self.calls(template), self.calls(other)
@@ -157,14 +155,14 @@ class Recorded:
 
     def steps(self, home: Label, there: Label) -> int:
         """How many units of those that ran lie between."""
-        return min(there.unit, NUM_FIRST) - min(home.unit, NUM_FIRST)
+        return self.runs[home.run].steps(home.unit, there.unit)
 
 
 class Renaming:
     """Paths of the template's layers as those of another unit's."""
 
     def __init__(self, run: Run, unit: int) -> None:
-        self._prefixes = tuple(zip(run.prefixes(TEMPLATE), run.prefixes(unit), strict=True))
+        self._prefixes = tuple(zip(run.prefixes(run.template), run.prefixes(unit), strict=True))
         self._known: dict[str, str] = {}
 
     def __call__(self, path: str) -> str:

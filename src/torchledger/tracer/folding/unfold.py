@@ -1,26 +1,25 @@
 """From the recording of a folded step to that of the whole: what was left out is written as the unit before it was.
 
 Time is told by keys: which stretch, which event in it. Stretches of the units that were left out are put in their
-places, each a copy of the template's (the third unit); then every event gets its number by rank. A storage of a copied
+places, each a copy of the template's; then every event gets its number by rank. A storage of a copied
 unit is freed as the template's was: as many units later or earlier at the same event, or at the same moment outside of
 the run.
 
-Nothing is taken on trust. The second and the third unit have to be equal, call by call and storage by storage, with
-equal lives (`Recorded.compare`). And when everything is in its place, each event of each unit has to be there exactly
-once: a life that is not periodic leaves a gap.
+Nothing is taken on trust. The template and the unit before it have to be equal, call by call and storage by storage,
+with equal lives (`Recorded.compare`). And when everything is in its place, each event of each unit has to be there
+exactly once: a life that is not periodic leaves a gap.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torchledger.tracer.call import Call
-from torchledger.tracer.folding.equal import NUM_FIRST, Run
+from torchledger.tracer.folding.equal import Run
 from torchledger.tracer.folding.layer import Unfoldable
-from torchledger.tracer.folding.recorded import TEMPLATE, Free, Recorded, Renaming
+from torchledger.tracer.folding.recorded import Free, Recorded, Renaming
 from torchledger.tracer.folding.segments import Label, Segments
 from torchledger.tracer.record import Record
 from torchledger.tracer.storages import Entry
@@ -127,19 +126,19 @@ class _Whole:
             label = segment.label
             if label.kind == "left out":
                 continue
-            next_to = label.unit == NUM_FIRST - 1
-            copies = range(NUM_FIRST, runs[label.run].num_units - 1) if next_to else range(0)
+            run = runs[label.run] if label.run >= 0 else None
+            copies = run.left_out if run is not None and label.unit == run.template + 1 else range(0)
             if label.kind == "backward":
-                self._copies(label, reversed(copies))
+                self._copies(label, copies[::-1])
             self._of_segment[number] = len(self._places)
             self._index[label] = len(self._places)
             self._places.append(_Place(label, number, is_copy=False))
             if label.kind == "forward":
                 self._copies(label, copies)
 
-    def _copies(self, label: Label, units: Iterable[int]) -> None:
+    def _copies(self, label: Label, units: range) -> None:
+        template = self._recorded.by_label[label._replace(unit=label.unit - 1)] if units else 0
         for unit in units:
-            template = self._recorded.by_label[label._replace(unit=TEMPLATE)]
             self._index[label._replace(unit=unit)] = len(self._places)
             self._places.append(_Place(label._replace(unit=unit), template, is_copy=True))
 
@@ -193,18 +192,18 @@ class _Whole:
             if as_template is None or as_template.label.kind == "left out":
                 raise self._recorded.failed(there.run, "what lives in what was left out is unlike the rest")
             return self._like(template, as_template, home)
-        if home.run != there.run or home.run < 0 or min(home.unit, NUM_FIRST) == min(there.unit, NUM_FIRST):
-            return self._slot(self._of_segment[free.segment], free, self._was.entries[number])
-        last = self._recorded.runs[home.run].num_units - 1
-        steps = self._recorded.steps(home, there)
-        crosses = (home.unit == last) is not (there.unit == last)
-        if crosses and (home[:3], there[:3], steps, free.event) in self._periodic:
-            there = there._replace(unit=home.unit + steps)
-        return self._slot(self._index[there], free, self._was.entries[number])
+        if home.run == there.run and home.run >= 0:
+            run, steps = self._recorded.runs[home.run], self._recorded.steps(home, there)
+            crosses = (home.unit <= run.template + 1) is not (there.unit <= run.template + 1)
+            if crosses and (home[:3], there[:3], steps, free.event) in self._periodic:
+                there = there._replace(unit=home.unit + steps)
+            return self._slot(self._index[there], free, self._was.entries[number])
+        return self._slot(self._of_segment[free.segment], free, self._was.entries[number])
 
     def _twin(self, number: int, segment: int, home: Label) -> int:
         """The storage of the template that is to it what this one is to its unit."""
-        template = self._recorded.by_label.get(home._replace(unit=TEMPLATE)) if home.run >= 0 else None
+        unit = self._recorded.runs[home.run].template if home.run >= 0 else -1
+        template = self._recorded.by_label.get(home._replace(unit=unit))
         if template is None:
             raise self._failed_anywhere("something is freed in what was left out")
         ours, theirs = self._recorded.entries[segment], self._recorded.entries[template]
@@ -244,7 +243,8 @@ class _Whole:
             raise self._recorded.failed(label.run, "what its layers make is used by another list's")
         if free.label.run != label.run:
             return _key(self._of_segment[free.segment], free.event, 2 + label.unit)
-        unit = label.unit + free.label.unit - TEMPLATE
+        run = self._recorded.runs[label.run]
+        unit = label.unit + run.steps(run.template, free.label.unit)
         place = self._index.get(free.label._replace(unit=unit))
         if place is None:
             raise self._recorded.failed(label.run, "its layers do not run alike")
@@ -271,7 +271,7 @@ class _Whole:
         """Where a template's storage is freed in another unit: kinds of both stretches, units between, event."""
         found: set[tuple[object, ...]] = set()
         for label, segment in self._recorded.by_label.items():
-            if label.unit != TEMPLATE:
+            if label.unit != self._recorded.runs[label.run].template:
                 continue
             for number in self._recorded.entries[segment]:
                 free = self._recorded.free(number)
