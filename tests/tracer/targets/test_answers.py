@@ -32,3 +32,18 @@ def test_the_users_own_question_is_not():
     """A loss that the step itself reads has no value."""
     with pytest.raises(TraceError, match="values"):
         _traced(lambda _optimizer, loss: loss.item())
+
+
+def test_a_scaler_tells_its_first_scale():
+    """A step that logs the loss scale is told the one that the scaler began with."""
+
+    def build():
+        model, scaler, x = nn.Linear(8, 8), torch.amp.GradScaler("cpu", init_scale=2.0**10), torch.randn(4, 8)
+
+        def step():
+            scaler.scale(model(x).sum()).backward()
+            return x[: int(scaler.get_scale())].sum(), scaler.state_dict()
+
+        return step
+
+    assert trace_step(build, steps=1).num_parameters == 8 * 8 + 8

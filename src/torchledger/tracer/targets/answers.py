@@ -1,4 +1,4 @@
-"""Numbers that torch's own optimizers read from tensors: answered, for they decide no shape and no operation."""
+"""Numbers that torch's own optimizers and scalers read from tensors: answered, for they decide no shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NORMS_ARE_ONE = "an optimizer reads norms of parameters or gradients (Adafactor)
 
 @contextlib.contextmanager
 def optimizers_are_answered(assume: Callable[[str], None]) -> Iterator[None]:
-    """While this is on, `.item()` inside torch.optim of a tensor without data is 1.
+    """While this is on, `.item()` inside torch.optim of a tensor without data is 1, and a scaler is at its first scale.
 
     Args:
         assume: is told of it when it happens.
@@ -34,5 +34,12 @@ def optimizers_are_answered(assume: Callable[[str], None]) -> Iterator[None]:
             assume(NORMS_ARE_ONE)
             return 1.0
 
-    with replaced(torch.Tensor, {"item": answered}):
+    def scale(scaler: Any) -> float:
+        return float(scaler._init_scale) if scaler.is_enabled() else 1.0  # noqa: SLF001  # at which it stays
+
+    def growth(scaler: Any) -> int:
+        return int(scaler._init_growth_tracker) if scaler.is_enabled() else 0  # noqa: SLF001  # as above
+
+    scaler = {"get_scale": scale, "_get_growth_tracker": growth}
+    with replaced(torch.Tensor, {"item": answered}), replaced(torch.amp.GradScaler, scaler):
         yield

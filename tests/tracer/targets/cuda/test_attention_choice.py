@@ -60,6 +60,8 @@ def _chosen(call, *, allowed=KERNELS):
         ({"chip": A10, "size": 200, "trains": False}, "flash"),
         ({"chip": RTX_5090, "size": 200}, "efficient"),
         ({"chip": H100}, "cudnn"),
+        ({"chip": H100, "dropout": 0.25}, "cudnn"),
+        ({"chip": H100, "dropout": 0.1}, "flash"),  # cuDNN's dropout is a multiple of 1/16
         ({"chip": H100, "size": 160}, "flash"),  # cuDNN's heads are 128 wide at most
         ({"chip": H100, "size": 60}, "flash"),  # and multiples of 8
         ({"chip": H100, "size": 192, "value_size": 128}, "cudnn"),  # but latent attention's

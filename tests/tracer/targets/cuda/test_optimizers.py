@@ -75,6 +75,36 @@ def test_muon_keeps_one_momentum():
     assert [block.num_bytes for block in state] == [8 * 8 * 4]
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gradient_scaler_of_cuda(fused):
+    """FP16 with `GradScaler("cuda")`: gradients are unscaled and looked through, the scale is updated.
+
+    That none overflows is assumed where Python asks; a fused kernel asks by itself.
+    """
+
+    def build():
+        model, scaler, x = nn.Linear(8, 8), torch.amp.GradScaler("cuda"), torch.randn(4, 8)
+        optimizer = optim.AdamW(model.parameters(), fused=fused)
+
+        def step():
+            with torch.autocast("cuda", torch.float16):
+                loss = model(x).sum()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+        return step
+
+    trace = trace_step(build, steps=2, target="cuda", chip="A100 SXM 80GB")
+    seen = [call.signature.op.split(".")[1] for call in trace.calls]
+    assert seen.count("_amp_foreach_non_finite_check_and_unscale_") == seen.count("_amp_update_scale_") == 2
+    assert ("_fused_adamw_" in seen) == fused
+    assert any("finite" in assumption for assumption in trace.assumptions) != fused
+
+
 def test_torch_is_as_before():
     """Afterwards the CPU is on no list of torch.optim again."""
     before = optimizer_module._get_foreach_kernels_supported_devices

@@ -112,6 +112,7 @@ def _cudnn(call: AttentionCall) -> str:
     return (
         _four_dimensions(call)
         or _low_precision(call)
+        or ("its dropout is a multiple of 1/16" if call.dropout * 16 % 1 else "")
         or _mask_of_cudnn(call)
         or ("it needs compute capability 8.0 to 12.1" if not (8, 0) <= call.capability <= (12, 1) else "")
         or _some_tokens(call)
