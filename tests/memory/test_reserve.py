@@ -107,3 +107,19 @@ def test_a_long_timeline_takes_well_under_a_second():
 @pytest.mark.parametrize("capacity", [None, 62 * MIB])
 def test_a_device_that_is_just_large_enough_serves_everything(capacity):
     assert reserve(STEP, capacity_bytes=capacity).fits
+
+
+def test_what_a_kernel_holds_is_taken_after_its_results_and_given_back():
+    """Two calls: the first makes 2 MiB and holds 30 MiB and 512 bytes beside them, the second makes 2 MiB."""
+    blocks = (
+        Block(2 * MIB, "activations", allocated=0, call=0),
+        Block(2 * MIB, "activations", allocated=1, call=1),
+    )
+    made = Timeline(blocks, num_events=2, call_positions=(0, 1))
+    seen = reserve(made, scratch={0: [30 * MIB, 512]})
+    assert seen.allocated_curve == (0, 2 * MIB, 4 * MIB)
+    assert seen.peak.allocated_bytes == 2 * MIB + 30 * MIB + 512
+    assert seen.peak.reserved_bytes == (20 + 30 + 2) * MIB
+    assert reserve(made, scratch={1: [30 * MIB]}).peak.allocated_bytes == 4 * MIB + 30 * MIB
+    failure = reserve(made, scratch={0: [30 * MIB]}, capacity_bytes=40 * MIB).failure
+    assert (failure.block.name, failure.block.call, failure.position) == ("scratch", 0, 1)

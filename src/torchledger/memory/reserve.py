@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchledger.memory.allocator import CachingAllocator, DeviceOutOfMemory
@@ -111,6 +111,7 @@ def reserve(
     settings: AllocatorSettings | None = None,
     *,
     workspaces: Iterable[Workspace] = (),
+    scratch: Mapping[int, Sequence[int]] | None = None,
     capacity_bytes: int | None = None,
     outside_bytes: int = 0,
     since: int = 0,
@@ -124,6 +125,8 @@ def reserve(
         timeline: the allocations and frees of a process, from its start.
         settings: the allocator's options, PyTorch's defaults without.
         workspaces: memory of libraries that is not in the timeline.
+        scratch: for a call's index, the bytes of each buffer that its kernel holds beside its results, in order. They
+            are taken when the results are there, and given back when the call returns.
         capacity_bytes: memory of the device, `None` for no end.
         outside_bytes: of these, bytes that the allocator cannot have: contexts, NCCL, other processes.
         since: peaks count from the moment after so many events (`timeline.marks["step 2"]`).
@@ -133,6 +136,7 @@ def reserve(
     True
     """
     replay = _Replay(timeline, settings or AllocatorSettings(), capacity_bytes, outside_bytes)
+    replay.hold(scratch or {})
     return replay.run(sorted(workspaces, key=lambda each: each.position), since)
 
 
@@ -147,6 +151,16 @@ class _Replay:
         self.available_bytes = None if capacity_bytes is None else capacity_bytes - outside_bytes
         self.addresses: dict[int, int] = {}
         self.failure: Failure | None = None
+        self.scratch: dict[int, list[tuple[int, Sequence[int]]]] = {}
+
+    def hold(self, scratch: Mapping[int, Sequence[int]]) -> None:
+        """Put each call's buffers at the moment when its results are there."""
+        moments = {call: self.timeline.call_positions[call] for call in scratch}
+        for block in self.timeline.blocks:
+            if block.call in moments and block.part != "workspace":
+                moments[block.call] = max(moments[block.call], block.allocated + 1)
+        for call, sizes in scratch.items():
+            self.scratch.setdefault(moments[call], []).append((call, sizes))
 
     def run(self, workspaces: Sequence[Workspace], since: int) -> Reserved:
         """Every event in order, until one fails."""
@@ -158,6 +172,7 @@ class _Replay:
                 statistics.reset_peaks()
             while waiting and waiting[-1].position <= position and self.failure is None:
                 self._take(waiting.pop(), position)
+            self._use_scratch(position)
             block = blocks[event.block]
             if self.failure is None and block.num_bytes and not block.on_host:
                 if block.allocated == position:
@@ -170,6 +185,7 @@ class _Replay:
             reserved.append(statistics.reserved.current)
         if since >= self.timeline.num_events:
             statistics.reset_peaks()
+        self._use_scratch(self.timeline.num_events)
         for each in reversed(waiting):
             if self.failure is None:
                 self._take(each, self.timeline.num_events)
@@ -199,6 +215,20 @@ class _Replay:
         except DeviceOutOfMemory as error:
             block = Block(each.num_bytes, "workspace", name=each.name, allocated=position, stream=each.stream)
             self._fail(block, position, error.segment_bytes)
+
+    def _use_scratch(self, position: int) -> None:
+        """What kernels hold between entry and return, where their results have just been made."""
+        for call, sizes in self.scratch.get(position, ()):
+            held: list[int] = []
+            for num_bytes in sizes:
+                if self.failure is None and num_bytes:
+                    try:
+                        held.append(self.allocator.malloc(num_bytes))
+                    except DeviceOutOfMemory as error:
+                        block = Block(num_bytes, "temporaries", name="scratch", call=call, allocated=position)
+                        self._fail(block, position, error.segment_bytes)
+            for address in held:
+                self.allocator.free(address)
 
     def _fail(self, block: Block, position: int, segment_bytes: int) -> None:
         now = amounts(self.allocator.statistics)
