@@ -388,3 +388,65 @@ def test_hooks_of_the_model_see_fakes_and_leave_their_lists_alone():
 def test_a_step_that_returns_steps_is_told():
     with pytest.raises(TraceError, match="returns a step each time"):
         trace_step(lambda: lambda: lambda: None)
+
+
+class Held:
+    """A class that holds the model itself."""
+
+    model = nn.Linear(IN, OUT)
+    batches = [torch.ones(ROWS, IN)]  # noqa: RUF012  # a user's script does so
+
+
+def test_what_a_class_holds_is_copied_too():
+    before = State(Held.model)
+    seen = trace_step(lambda: Held.model(Held.batches[0]).sum().backward())
+    assert seen.ledger.where(kind="matmul").flops == 2 * 2 * ROWS * IN * OUT
+    _assert_unchanged(before, State(Held.model))
+    assert type(Held.batches[0]) is torch.Tensor
+
+
+def test_a_parameter_that_hides_is_refused_before_it_gets_a_gradient():
+    """Behind a name that is only known when the step runs."""
+    HIDDEN_AWAY["weight"] = nn.Parameter(torch.ones(IN))
+    with pytest.raises(TraceError, match=r"trains a tensor of shape \(8,\) that a trace cannot reach.*Hold it in"):
+        trace_step(lambda: (globals()["HIDDEN_" + "AWAY"]["weight"] * 2).sum().backward())
+    assert HIDDEN_AWAY["weight"].grad is None
+
+
+HIDDEN_AWAY = {}
+
+
+def _model_and_loss():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(IN, HIDDEN), nn.GELU(), nn.Dropout(0.1), nn.Linear(HIDDEN, OUT))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["real", "meta", "eval", "fp64", "compiled", "closure", "builder"])
+def test_model_flops_are_the_same_however_it_stands(kind):
+    """CPU, meta, eval, another precision, compiled, a user's step: three times the forward less one input gradient."""
+    with torch.device("meta" if kind == "meta" else "cpu"):
+        model, x = _model_and_loss(), torch.zeros(ROWS, IN)
+    if kind == "eval":
+        model.eval()
+    if kind == "fp64":
+        model, x = model.double(), x.double()
+    if kind == "compiled":
+        model = torch.compile(model)
+
+    def loss(y, _=None):
+        return y.square().mean()
+
+    if kind == "closure":
+        seen = trace_step(lambda: loss(model(x)).backward())
+    elif kind == "builder":
+
+        def build():
+            inner = _model_and_loss()
+            return lambda: loss(inner(torch.zeros(ROWS, IN))).backward()
+
+        seen = trace_step(build)
+    else:
+        seen = trace(model, x, loss=loss)
+    assert seen.model_flops == seen.executed_flops == seen.exact_flops == STEP
+    assert {line.module for line in seen.ledger.where(kind="matmul")} == {"0", "3"}

@@ -14,6 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
+from torchledger.tracer.errors import TraceError
 from torchledger.tracer.layouts import told
 
 _CPU = torch.device("cpu")
@@ -73,6 +74,11 @@ class Memo:
 
         def fake(value: Any) -> Any:
             if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+                if value.requires_grad and value.is_leaf:  # its gradient would land on the user's own
+                    raise TraceError(
+                        f"the step trains a tensor of shape {tuple(value.shape)} that a trace cannot reach beforehand",
+                        remedy="Hold it in a variable or an object that the step uses, or build it in the step",
+                    )
                 return told(self._mode.from_tensor(value, static_shapes=True), value)
             return value
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import dis
+import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from torchledger.tracer.copying import Copies
 from torchledger.tracer.fake import Fakes
 
 _MISSING = object()
+# What a class may hold that a step changes.
+_HELD = (torch.Tensor, nn.Module, torch.optim.Optimizer, list, dict, set)
 _LIBRARIES = (
     str(Path(torch.__file__).parent),
     str(Path(__file__).parent),
@@ -48,6 +51,7 @@ class Reached:
         self._names: dict[int, str] = {}
         self._cells: list[tuple[types.CellType, Any, Any]] = []
         self._globals: list[tuple[dict[str, Any], str, Any, Any]] = []
+        self._attributes: list[tuple[type, str, Any, Any]] = []
         self._defaults: list[tuple[types.FunctionType, tuple[Any, Any], tuple[Any, Any]]] = []
 
     def roots(self) -> dict[str, nn.Module]:
@@ -70,6 +74,8 @@ class Reached:
             for namespace, name, _, copied in self._globals:
                 if copied is not _MISSING:
                     namespace[name] = copied
+            for cls, name, _, copied in self._attributes:
+                setattr(cls, name, copied)
             for function, _, (defaults, keywords) in self._defaults:
                 function.__defaults__, function.__kwdefaults__ = defaults, keywords
             yield
@@ -84,6 +90,8 @@ class Reached:
                 namespace.pop(name, None)
             else:
                 namespace[name] = original
+        for cls, name, original, _ in self._attributes:
+            setattr(cls, name, original)
         for function, (defaults, keywords), _ in self._defaults:
             function.__defaults__, function.__kwdefaults__ = defaults, keywords
 
@@ -109,24 +117,28 @@ class Reached:
             return
         self._seen.add((id(namespace), name))
         original = namespace.get(name, _MISSING)
-        if original is _MISSING or not isinstance(original, (types.ModuleType, type)):
+        if not isinstance(original, types.ModuleType):
             copied = original if original is _MISSING else self._copied(name, original)
             if copied is not original or written:
                 self._globals.append((namespace, name, original, copied))
 
     def _copied(self, name: str, original: Any) -> Any:
+        if isinstance(original, type) and _is_users(original):
+            self._class(original)
         if isinstance(original, nn.Module):
             self._names.setdefault(id(original), name)
         return self.copies.of(original)
 
     def _class(self, cls: type) -> None:
-        """Methods of the user's classes reach globals too."""
+        """Methods of the user's classes reach globals too, and classes may hold models and tensors themselves."""
         for base in cls.__mro__:
             if self._is_new(base):
-                for member in vars(base).values():
+                for name, member in list(vars(base).items()):
                     function = getattr(member, "__func__", getattr(member, "fget", member))
                     if isinstance(function, types.FunctionType) and not _is_library(function.__code__):
                         self._function(function)
+                    elif isinstance(member, _HELD) and not name.startswith("__"):
+                        self._attributes.append((base, name, member, self._copied(name, member)))
 
     def _is_new(self, thing: Any) -> bool:
         is_new = id(thing) not in self._seen
@@ -138,6 +150,12 @@ def reach(function: Callable[[], object], fakes: Fakes) -> tuple[Callable[[], ob
     """A step function over copies of everything that it reaches; to be called inside `Reached.swapped`."""
     reached = Reached(fakes)
     return reached.copies.of(function), reached
+
+
+def _is_users(cls: type) -> bool:
+    """Whether a class is written by the user, as far as its module tells."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return file is not None and not file.startswith(_LIBRARIES)
 
 
 def _is_library(code: types.CodeType) -> bool:
