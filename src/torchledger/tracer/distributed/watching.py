@@ -54,6 +54,7 @@ def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patches(recorder: Recorder) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
+    from torch.distributed import Reducer
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group  # slow to load
     from torch.distributed.tensor import placement_types
     from torch.distributed.tensor._sharding_prop import ShardingPropagator  # slow to load
@@ -65,6 +66,7 @@ def _patches(recorder: Recorder) -> Iterator[tuple[Any, str, Callable[[Any], Any
         yield group, name, _placed(recorder)
     yield _fsdp_param.FSDPParam, "init_unsharded_param", _naming(recorder)
     yield _fsdp_param.FSDPParam, "reset_sharded_param", _kept
+    yield Reducer, "_rebuild_buckets", _buckets(recorder)
     if recorder.target.name == "cuda":
         yield from streams.patches(recorder.storages, _fsdp_param_group.FSDPCommContext)
         yield from offloading.patches()
@@ -80,6 +82,22 @@ def _placed(recorder: Recorder) -> Callable[[Any], Any]:
                 return method(group, *args, **kwargs)
 
         return placed
+
+    return wrap
+
+
+def _buckets(recorder: Recorder) -> Callable[[Any], Any]:
+    """DDP makes its buckets anew at the beginning of a forward pass: they are no activations."""
+
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def rebuilt(reducer: Any) -> Any:
+            before = len(recorder.storages.entries)
+            result = method(reducer)
+            for entry in recorder.storages.entries[before:]:
+                entry.part = "communication"
+            return result
+
+        return rebuilt
 
     return wrap
 
