@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from torchledger.memory import Timeline
 from torchledger.tracer.call import Call
 from torchledger.tracer.signature import Signature, TensorMeta
+from torchledger.tracer.targets.cuda.reductions import buffers_of_sum
 
 _KERNEL = "aten/src/ATen/native/cuda"
 _FLASH = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd"
@@ -165,6 +166,19 @@ def _cudnn(name: str) -> Rule:
     return rule
 
 
+def _sum(arguments: Mapping[str, Any]) -> tuple[Held, ...]:
+    """Over leading dimensions many blocks share an output, and their parts meet in global memory (Reduce.cuh)."""
+    meta, dims = arguments["self"], arguments.get("dim")
+    if not dims:
+        return ()
+    accumulator = max(meta.dtype.itemsize, _FLOAT_BYTES)
+    held = buffers_of_sum(meta.shape, meta.stride, [dim % len(meta.shape) for dim in dims], accumulator)
+    if held is None:
+        return ()
+    source = f"{_KERNEL}/Reduce.cuh: gpu_reduce_kernel"
+    return Held("buffer", held[0], source), Held("semaphores", held[1], source)
+
+
 def _sort(arguments: Mapping[str, Any]) -> tuple[Held, ...]:
     """Rows beyond 4,096 are sorted by CUB, keys and indices out of place (Sort.cpp, Sort.cu)."""
     values = arguments["self"]
@@ -200,6 +214,7 @@ def _contiguous_copy(name: str, meta: TensorMeta, source: str) -> tuple[Held, ..
 
 _RULES: dict[str, Rule] = {
     "embedding_dense_backward": _embedding,
+    "sum": _sum,
     "index_put": _accumulated_index,
     "index_put_": _accumulated_index,
     "_index_put_impl_": _accumulated_index,
