@@ -43,6 +43,33 @@ def test_made_on_the_gpu(make):
     assert [block.on_host for block in _blocks(build) if block.shape == (4,)] == [False]
 
 
+def test_a_default_device():
+    """Inside `with torch.device("cuda")` a model is made on the GPU, and moving it there again copies nothing."""
+
+    def build():
+        with torch.device("cuda"):
+            model = nn.Linear(8, 4)
+        model.cuda()
+        x = torch.ones(2, 8, device="cuda")
+        return lambda: model(x).sum().backward()
+
+    blocks = _blocks(build)
+    assert not any(block.on_host for block in blocks)
+    assert sum(block.num_bytes for block in blocks if block.part == "parameters") == (8 * 4 + 4) * 4
+
+
+def test_the_default_device_of_all():
+    """`torch.set_default_device("cuda")` says what is so already, and leaves torch's own default alone."""
+
+    def build():
+        torch.set_default_device("cuda")
+        x = torch.ones(2)
+        return lambda: x + 1
+
+    assert not any(block.on_host for block in _blocks(build))
+    assert torch.get_default_device().type == "cpu"
+
+
 @pytest.mark.parametrize("move", [lambda x: x.cpu(), lambda x: x.to("cpu"), lambda x: x.to("cpu", torch.float64)])
 def test_moved_to_the_host(move):
     """`.cpu()` of device memory is a copy in host memory, in no peak."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._device import _device_constructors
+from torch.utils._device import DeviceContext, _device_constructors
 
 from torchledger.tracer.layouts import held
 from torchledger.tracer.storages import Entry, Storages
@@ -48,9 +48,15 @@ def devices_of_cuda(storages: Storages) -> Iterator[None]:
     }
     methods |= {name: where.new(name) for name in _NEW}
     constructors: set[Any] = set(_device_constructors())
+    factories: dict[str, Callable[..., Any]]
     factories = {name: where.factory(made) for name, made in vars(torch).items() if _is_among(made, constructors)}
     factories |= {like.__name__: where.factory(like, keeps_place=True) for like in _LIKE}
-    with replaced(torch.Tensor, methods), replaced(torch, factories | {"set_default_device": lambda _device: None}):
+    factories["set_default_device"] = lambda _device: None  # the GPU is the default
+    with (
+        replaced(torch.Tensor, methods),
+        replaced(torch, factories),
+        replaced(DeviceContext, {"__torch_function__": where.in_context(constructors)}),
+    ):
         yield
 
 
@@ -131,6 +137,23 @@ class _Where:
             return made
 
         return make
+
+    def in_context(self, constructors: set[Any]) -> Callable[..., Any]:
+        """What `with torch.device("cuda"):` does to the functions that make tensors."""
+
+        def within(
+            context: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func not in constructors or kwargs.get("device") is not None:
+                return func(*args, **kwargs)
+            if not is_cuda(context.device):
+                return func(*args, **{**kwargs, "device": context.device})
+            made = func(*args, **kwargs)
+            self._place(made)
+            return made
+
+        return within
 
     def new(self, name: str) -> Callable[..., torch.Tensor]:
         """A method that makes a tensor of its tensor's kind (`new_zeros`), told where."""
