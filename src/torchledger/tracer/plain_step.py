@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -38,6 +38,7 @@ class StepOptions:
     target: TargetName | Target = "cpu"
     chip: Chip | str | None = None
     fold: bool = True
+    expert_tokens: Sequence[int] | None = None
 
     def check(self) -> None:
         """Refuse what cannot be run.

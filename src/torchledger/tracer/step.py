@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -14,8 +15,8 @@ from torch.optim import Optimizer
 
 from torchledger.machine import Chip
 from torchledger.tracer.copying import Copies
-from torchledger.tracer.documents import document_exact
 from torchledger.tracer.distributed import ranks
+from torchledger.tracer.documents import document_exact
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.explained import explained
 from torchledger.tracer.fake import Fakes, as_if_real
@@ -39,6 +40,7 @@ from torchledger.tracer.undisturbed import undisturbed
 
 #: What folds the layers, and why a trace before this one could not be folded.
 _Folds: TypeAlias = tuple[Folds | None, tuple[str, ...]]
+_Tracing: TypeAlias = Callable[[_Folds], contextlib.AbstractContextManager[tuple[FakeTensorMode, Recorder]]]
 
 
 def trace(
@@ -52,9 +54,10 @@ def trace(
     accumulation_steps: int = 1,
     set_to_none: bool = True,
     steps: int = 2,
-    target: TargetName = "cpu",
+    target: TargetName | Target = "cpu",
     chip: Chip | str | None = None,
     document_lengths: Sequence[int] = (),
+    expert_tokens: Sequence[int] | None = None,
     fold: bool = True,
 ) -> Trace:
     """Run training steps of a model on no memory and write down every operation and allocation.
@@ -79,6 +82,8 @@ def trace(
         chip: which accelerator, by name.
         document_lengths: lengths of the documents packed in a sequence, in tokens: exact attention is that within
             documents.
+        expert_tokens: tokens that each expert of a layer gets, in models that loop over experts by what a router
+            decided; nothing shares them out evenly. The assumptions say which.
         fold: whether equal layers that follow one another are run a few times and counted as often as they are there;
             where they turn out not to run alike they are all run, and the assumptions say so.
 
@@ -90,8 +95,9 @@ def trace(
             option is impossible.
     """
     options = StepOptions(
-        loss, optimizer, precision, gradient_clip, accumulation_steps, set_to_none, steps, target, chip, fold
-    )
+        loss, optimizer, precision, gradient_clip, accumulation_steps, set_to_none, steps, target, chip, fold,
+        expert_tokens,
+    )  # fmt: skip
     return document_exact(trace_plain(model, batch, options), document_lengths)
 
 
@@ -124,7 +130,7 @@ def _plain(  # noqa: PLR0917  # what one trace is made of
     change: Callable[[nn.Module], None],
     around: Callable[[Recorder], contextlib.AbstractContextManager[None]],
 ) -> Trace:
-    with _tracing(options.found_target(), folds) as (mode, recorder):
+    with _tracing(options.found_target(), folds, options.expert_tokens) as (mode, recorder):
         reached = Reached(Fakes(mode))
         step = _copied(reached.copies, model, batch, options)
         fixed = reached.copies.of(options.optimizer) if isinstance(options.optimizer, Optimizer) else None
@@ -143,8 +149,9 @@ def trace_step(
     step: Callable[[], object],
     *,
     steps: int = 2,
-    target: TargetName = "cpu",
+    target: TargetName | Target = "cpu",
     chip: Chip | str | None = None,
+    expert_tokens: Sequence[int] | None = None,
     fold: bool = True,
     world_size: int | None = None,
     rank: int = 0,
@@ -159,6 +166,7 @@ def trace_step(
         steps: how many times the step is run; the ledger is of the last. The first one makes the optimizer's state.
         target: the device that the step is looked at for.
         chip: which accelerator, by name.
+        expert_tokens: as `trace` has it.
         fold: whether equal layers are run a few times only, as `trace` has it. A step that turns out not to be
             foldable is run anew.
         world_size: ranks of a distributed run, of which this step is one's; `ranks` says what is set up.
@@ -172,7 +180,7 @@ def trace_step(
             is asked for.
     """
     StepOptions(steps=steps, target=target, chip=chip).check()
-    found = target_of(target, chip)
+    found = partial(_tracing, target_of(target, chip), expert_tokens=expert_tokens)
     with contextlib.nullcontext() if world_size is None else ranks(world_size, rank):
         for is_builder in _guesses(step):
             seen = folded(
@@ -190,9 +198,11 @@ def _guesses(step: Callable[[], object]) -> tuple[bool, bool]:
     return not is_step, is_step
 
 
-def _traced(step: Callable[[], object], target: Target, steps: int, folds: _Folds, *, is_builder: bool) -> Trace | None:
+def _traced(
+    step: Callable[[], object], tracing: _Tracing, steps: int, folds: _Folds, *, is_builder: bool
+) -> Trace | None:
     """The trace of a step or a builder; `None` where it turns out to be the other."""
-    with _tracing(target, folds) as (mode, recorder):
+    with tracing(folds) as (mode, recorder):
         run, reached = reach(step, Fakes(mode))
         with reached.swapped(), mode, recorder, explained(recorder):
             roots = reached.roots()
@@ -242,11 +252,13 @@ def _copied(copies: Copies, model: nn.Module, batch: Any, options: StepOptions) 
 
 
 @contextlib.contextmanager
-def _tracing(target: Target, folds: _Folds) -> Iterator[tuple[FakeTensorMode, Recorder]]:
+def _tracing(
+    target: Target, folds: _Folds, expert_tokens: Sequence[int] | None = None
+) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
     with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        recorder = Recorder(fake_mode=mode, target=target, folds=folds[0])
+        recorder = Recorder(fake_mode=mode, target=target, folds=folds[0], routing=expert_tokens)
         recorder.assumptions.extend(folds[1])
         with finite_gradients(target, recorder.assumptions.append), _quiet():
             yield mode, recorder

@@ -1,0 +1,37 @@
+"""Grouped products of formats that torch's shape rule refuses and its kernels run."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+
+from torchledger.tracer import Recorder
+
+ENDS = [16, 32, 48, 64]
+CASES = {
+    "rows shared out": ((64, 32), (4, 32, 16), True),
+    "columns shared out": ((4, 16, 32), (32, 64), True),
+    "contracted index shared out": ((16, 64), (64, 32), True),
+    "a stack of each": ((4, 16, 32), (4, 32, 16), False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_are_those_of_the_real_kernel(name):
+    """Size, stride and dtype, as the CPU returns them for fp32."""
+    left, right, grouped = CASES[name]
+
+    def run():
+        ends = torch.tensor(ENDS, dtype=torch.int32) if grouped else None
+        return functional.grouped_mm(torch.zeros(left), torch.zeros(right), offs=ends)
+
+    real = run()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode, Recorder(fake_mode=mode) as recorder:
+        fake = run()
+    assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+    (line,) = recorder.trace().ledger.where(kind="matmul")
+    # Two tensors of rank 3 are a product each; otherwise every row, column or index belongs to one group.
+    flops = {"a stack of each": 4 * 2 * 16 * 32 * 16, "contracted index shared out": 2 * 16 * 64 * 32}
+    shared = {"rows shared out": 2 * 64 * 32 * 16, "columns shared out": 2 * 16 * 32 * 64}
+    assert line.work.flops_full == (flops | shared)[name]
