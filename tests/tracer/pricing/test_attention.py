@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torchledger.ledger import Convention
+from torchledger.tracer import trace_step
 from torchledger.tracer.pricing import price
 from torchledger.tracer.signature import Signature, TensorMeta
 
@@ -131,3 +132,16 @@ def test_dropout_inside_the_kernel_is_work_of_its_own():
     kinds = [piece.kind for piece in _call("_scaled_dot_product_flash_attention.default", named)]
     assert kinds == ["attention", "reduction", "random", "pointwise"]
     assert Convention().operations == "contractions", "so the count that users see does not change"
+
+
+def test_a_scale_of_one_is_the_models_own():
+    """A model that has scaled its queries itself passes a scale of 1 (OPT): heads are 8 wide still, not 1."""
+    b, h, s, d = 2, 4, 16, 8
+
+    def step():
+        q = torch.zeros(b, h, s, d, requires_grad=True)
+        torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=1.0).sum().backward()
+
+    for target in ("cpu", "cuda"):
+        lines = trace_step(lambda: step, steps=1, target=target).ledger.where(kind="attention")
+        assert lines.where(phase="forward").flops == 4 * b * h * s * s * d

@@ -123,13 +123,17 @@ def _sizes(seen: Seen) -> _Sizes:
     return replace(sizes, pairs=_visible(seen, sizes))
 
 
+_PADDED = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"}
+
+
 def _unpadded(seen: Seen, head_size: int) -> int:
     """The model's head size, where torch padded heads to a multiple of 8 for the flash kernel of CUDA.
 
     The kernel is told the scale of the head before that, 1 / √size (aten/.../transformers/attention.cpp).
     """
     scale = seen.arguments.get("scale")
-    if not seen.op.startswith("_scaled_dot_product_flash_attention") or not isinstance(scale, float) or scale <= 0:
+    # Only CUDA's kernel is padded; a scale of 1 is one that the model has applied itself, not that of a head of size 1.
+    if seen.op not in _PADDED or not isinstance(scale, float) or not 0 < scale < 1:
         return head_size
     size = round(scale**-2)
     is_its_scale = abs(size**-0.5 - scale) < 1e-12 * scale
