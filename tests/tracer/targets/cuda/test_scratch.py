@@ -106,3 +106,15 @@ def test_the_peak_with_what_a_kernel_holds():
     assert inside[index] == 10 * 64 * 4 + 2 * 65536 * 8 + 3 * 10 * 8 + 2 * 8 + partial * 8 + partial * 64 * 4
     before = trace.timeline.curve()[trace.timeline.call_positions[index]]
     assert trace.timeline.peak(internal=inside).peak_bytes >= before + inside[index]
+
+
+def test_the_gradient_of_a_weight_for_every_token_holds_a_buffer():
+    """4 x 256 tokens of width 1,024: 16 blocks an output, 4 B x 1,024 x 16 x 32 x 4 = 8 MiB, and 8 semaphores."""
+
+    def build():
+        x, weight = torch.ones(4, 256, 1024), torch.ones(1024, requires_grad=True)
+        return lambda: (x * weight).sum().backward()
+
+    trace = trace_step(build, target="cuda")
+    held = [buffer.num_bytes for buffers in scratch_by_call(trace.calls).values() for buffer in buffers]
+    assert held == 2 * [4 * 1024 * 16 * 32 * 4, 8 * 4]

@@ -172,7 +172,9 @@ def _sum(arguments: Mapping[str, Any]) -> tuple[Held, ...]:
     if not dims:
         return ()
     accumulator = max(meta.dtype.itemsize, _FLOAT_BYTES)
-    held = buffers_of_sum(meta.shape, meta.stride, [dim % len(meta.shape) for dim in dims], accumulator)
+    held = buffers_of_sum(
+        meta.shape, meta.stride, [dim % len(meta.shape) for dim in dims if isinstance(dim, int)], accumulator
+    )
     if held is None:
         return ()
     source = f"{_KERNEL}/Reduce.cuh: gpu_reduce_kernel"
