@@ -6,6 +6,7 @@ through it, `replay` runs a recorded memory snapshot through it.
 """
 
 from torchledger.memory.allocator import CachingAllocator, DeviceOutOfMemory
+from torchledger.memory.context import ContextMemory, cuda_context
 from torchledger.memory.replay import Replayed, replay
 from torchledger.memory.reserve import Amounts, Failure, Reserved, Workspace, reserve
 from torchledger.memory.rows import TimelineFormatError, from_json, to_dict, to_json
@@ -20,6 +21,7 @@ __all__ = [
     "Amounts",
     "Block",
     "CachingAllocator",
+    "ContextMemory",
     "DeviceOutOfMemory",
     "DeviceRecord",
     "Event",
@@ -32,6 +34,7 @@ __all__ = [
     "Timeline",
     "TimelineFormatError",
     "Workspace",
+    "cuda_context",
     "from_json",
     "read_snapshot",
     "replay",
