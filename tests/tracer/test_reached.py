@@ -216,8 +216,12 @@ def test_two_models_and_two_optimizers_go_by_their_variables():
     assert names == {"generator.weight", "generator.bias", "discriminator.weight", "discriminator.bias"}
 
 
-def test_gradient_penalty_hessian_vector_product_and_autograd_grad():
-    """WGAN-GP: the input's gradient of a two-layer critic, differentiated again."""
+def test_gradient_penalty():
+    """WGAN-GP: the gradient of a critic for its input, differentiated again.
+
+    h = x·Aᵀ and o = softplus(h)·Bᵀ forward; B and slope = dh·A for the gradient; then dslope·Aᵀ and the gradients of A
+    and B in those two products; then through h to A again and to x. Six products with A, three with B.
+    """
     critic = nn.Sequential(nn.Linear(IN, HIDDEN, bias=False), nn.Softplus(), nn.Linear(HIDDEN, 1, bias=False))
     x = torch.randn(ROWS, IN, requires_grad=True)
 
@@ -225,12 +229,23 @@ def test_gradient_penalty_hessian_vector_product_and_autograd_grad():
         (slope,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
         ((slope.norm(dim=1) - 1) ** 2).mean().backward()
 
+    before = State(critic)
     seen = trace_step(penalty)
-    first, last = 2 * ROWS * IN * HIDDEN, 2 * ROWS * HIDDEN
+    _assert_unchanged(before, State(critic))
     assert x.grad is None
-    # forward; two input gradients; of each of those two products both operands' gradients; then the forward's own
-    # backward from the softplus down: its input gradient's way to x and the first weight's.
-    assert seen.ledger.where(kind="matmul").flops >= 2 * (first + last) + 2 * first + last
+    assert seen.ledger.where(kind="matmul").flops == 6 * 2 * ROWS * IN * HIDDEN + 3 * 2 * ROWS * HIDDEN
+
+
+def test_hessian_vector_product():
+    """y·w forward, yᵀ·u its gradient; y·v for the gradient's gradient, and yᵀ of that: four products."""
+    w, v, y = nn.Parameter(torch.randn(IN, HIDDEN)), torch.randn(IN, HIDDEN), torch.randn(ROWS, IN)
+
+    def product():
+        (gradient,) = torch.autograd.grad((y @ w).tanh().sum(), w, create_graph=True)
+        torch.autograd.grad((gradient * v).sum(), w)
+
+    assert trace_step(product).ledger.where(kind="matmul").flops == 4 * 2 * ROWS * IN * HIDDEN
+    assert w.grad is None
 
 
 def test_newton_schulz_by_hand():
