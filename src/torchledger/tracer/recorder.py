@@ -231,6 +231,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             return args[0].device
         if func.namespace in _NO_OPERATIONS:
             return func(*args, **kwargs)
+        if self._after_call is not None and "device" in kwargs:
+            kwargs = self.target.plain(kwargs)
         if not _PLAIN.issuperset(types) and _unwraps(types):
             return NotImplemented  # a wrapper runs first; the operations on what it wraps come here
         if is_whole(func):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import torch
 
 from torchledger.machine import Chip
 from torchledger.machine import get as get_chip
@@ -13,6 +15,7 @@ from torchledger.tracer.storages import Storages
 from torchledger.tracer.targets.answers import optimizers_are_answered
 from torchledger.tracer.targets.cuda import AfterCall, running_on_cuda
 from torchledger.tracer.targets.cuda.attention_choice import AttentionKernel
+from torchledger.tracer.targets.cuda.devices import is_cuda
 
 TargetName: TypeAlias = Literal["cpu", "cuda"]
 
@@ -30,6 +33,14 @@ class Target:
     name: TargetName = "cpu"
     chip: Chip | None = None
     attention: AttentionKernel | None = None
+
+    @staticmethod
+    def plain(kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of an operation with the CPU, where the fakes stand, for a device of CUDA.
+
+        A function that was imported from torch before a step was traced still asks for one.
+        """
+        return {**kwargs, "device": torch.device("cpu")} if is_cuda(kwargs["device"]) else kwargs
 
     @contextlib.contextmanager
     def running(self, storages: Storages, assume: Callable[[str], None]) -> Iterator[AfterCall | None]:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch import zeros as imported_zeros
 
 from torchledger.tracer import trace_step
 
@@ -41,6 +42,16 @@ def test_made_on_the_gpu(make):
         return lambda: made
 
     assert [block.on_host for block in _blocks(build) if block.shape == (4,)] == [False]
+
+
+def test_a_function_imported_before():
+    """A function of torch that the step's file imported long ago makes tensors on the GPU as well."""
+
+    def build():
+        x = imported_zeros(4, device="cuda", requires_grad=True)
+        return lambda: (x * torch.ones(4, device="cuda")).sum().backward()
+
+    assert not any(block.on_host for block in _blocks(build))
 
 
 def test_a_default_device():

@@ -15,6 +15,7 @@ from torchledger.tracer.targets.cuda.attention_choice import AttentionKernel
 from torchledger.tracer.targets.cuda.autocast import autocast_of_cuda
 from torchledger.tracer.targets.cuda.capability import capability_of, default_chip
 from torchledger.tracer.targets.cuda.devices import devices_of_cuda, stays_on_host
+from torchledger.tracer.targets.cuda.flex import flex_attention_of_cuda
 from torchledger.tracer.targets.cuda.kernels import kernels_of_cuda
 from torchledger.tracer.targets.cuda.optimizers import optimizers_of_cuda
 from torchledger.tracer.targets.cuda.presence import cuda_present
@@ -55,6 +56,7 @@ def running_on_cuda(
         )
         stack.enter_context(devices_of_cuda(storages))
         stack.enter_context(attention_of_cuda(capability, attention))
+        stack.enter_context(flex_attention_of_cuda())
         stack.enter_context(kernels_of_cuda())
         stack.enter_context(recurrent_layers_of_cuda(assume))
         stack.enter_context(optimizers_of_cuda())
