@@ -27,7 +27,7 @@ def _ledger(target):
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, about running it without its compiler
 def test_its_backward_pass_is_counted_on_cuda():
-    """Forward two products, backward four, under the triangle; the kernel makes the scores once more, three of 4 blocks."""
+    """Forward two products, backward four, under the triangle; executed: five, in three of four blocks."""
     check = flex._validate_device
     ledger = _ledger("cuda").where(kind="attention")
     one = 2 * B * H * S * S * h
