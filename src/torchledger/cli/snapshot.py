@@ -45,6 +45,8 @@ def _assumptions(
         said.append("no history was recorded: what is shown is the moment of the snapshot")
     elif seen.reserved_curve[0]:
         said.append("the record begins in the middle; what was held then is rewound from its end")
+    if any(segment.is_private for segment in record.segments):
+        said.append("pools of CUDA graphs and MemPools are taken for the default pool")
     if seen.num_uncertain:
         said.append(f"{seen.num_uncertain} blocks held at the start may be up to 1 MiB larger than assumed")
     if settings is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 _NODE = re.compile(r"torch::autograd::(?:generated::)?(\w*(?:Backward\d*|AccumulateGrad))::")
@@ -42,25 +43,29 @@ def origin_of(frames: Sequence[Mapping[str, Any]]) -> Origin:
     """Read a stack, innermost frame first."""
     library = user = node = operation = ""
     for frame in frames:
-        filename, name = str(frame.get("filename", "")), str(frame.get("name", ""))
-        if _is_python(filename, frame):
-            if not _LIBRARY.search(filename):
-                user = _line(filename, frame, name)
-                break
-            library = library or _line(filename, frame, name)
-        else:
-            if not operation and (found := _OPERATION.search(name)):
-                operation = found[1]
-            if not node and (found := _NODE.search(name)):
-                node = found[1]
+        kind, text = _read(str(frame.get("filename", "")), frame.get("line") or 0, str(frame.get("name", "")))
+        if kind == "user":
+            user = text
+            break
+        if kind == "library":
+            library = library or text
+        elif kind == "operation":
+            operation = operation or text
+        elif kind == "node":
+            node = node or text
     if not (user or library or node or operation):
         return _UNKNOWN
     return Origin(user or library, node, operation)
 
 
-def _is_python(filename: str, frame: Mapping[str, Any]) -> bool:
-    return bool(frame.get("line")) and not _NOT_PYTHON.search(filename) and filename not in ("", "??")
-
-
-def _line(filename: str, frame: Mapping[str, Any], name: str) -> str:
-    return f"{_FOLDER.split(filename)[-1]}:{frame['line']} {name}"
+@lru_cache(maxsize=100_000)
+def _read(filename: str, line: int, name: str) -> tuple[str, str]:
+    """What a frame tells, and of what kind that is; stacks share most of their frames."""
+    if line and filename not in ("", "??") and not _NOT_PYTHON.search(filename):
+        kind = "library" if _LIBRARY.search(filename) else "user"
+        return kind, f"{_FOLDER.split(filename)[-1]}:{line} {name}"
+    if found := _OPERATION.search(name):
+        return "operation", found[1]
+    if found := _NODE.search(name):
+        return "node", found[1]
+    return "", ""
