@@ -44,12 +44,17 @@ class Done(Work):  # type: ignore[misc]  # torch's class has no types
         return future
 
 
-# torch asks the Python object only as long as it is there, and its own handle does not keep it: the last one is enough,
-# because a handle is asked for its future as soon as it is made.
-_last: list[Done] = []
+# torch's own handle does not keep the Python object, and without it would wait for ever. So all are kept while a run
+# lasts; they hold no tensors.
+_kept: list[Done] = []
 
 
 def done(tensors: list[Any]) -> Any:
     """A finished collective's handle, as operations return it."""
-    _last[:] = [Done(tensors)]
-    return _last[0].boxed()
+    _kept.append(Done(tensors))
+    return _kept[-1].boxed()
+
+
+def forget() -> None:
+    """The run has ended, and nobody waits any more."""
+    _kept.clear()

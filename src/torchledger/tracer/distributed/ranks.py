@@ -49,9 +49,12 @@ def ranks(world_size: int, rank: int = 0, *, ranks_per_host: int = 8) -> Iterato
     from torch.distributed import device_mesh, distributed_c10d  # as above
     from torch.testing._internal.distributed.fake_pg import FakeStore  # as above
 
+    from torchledger.tracer.distributed.done import forget  # as above
+
     store = FakeStore()
     with contextlib.ExitStack() as patches:
         distributed_c10d.init_process_group("fake", store=store, rank=rank, world_size=world_size)
+        patches.callback(forget)
         patches.callback(distributed_c10d.destroy_process_group)
         patches.enter_context(_environment(world_size, rank, ranks_per_host))
         for owner, name, wrap in _patches(dist, device_mesh):
@@ -91,11 +94,12 @@ def _on_the_cpu(init: Callable[..., Any], context: int) -> Callable[..., Any]:
         numbers = kwargs.pop("_rank_map", None)
         if isinstance(numbers, FakeTensor):  # `init_device_mesh` has counted 0, 1, 2 ... on a fake tensor
             numbers = range(numbers.numel())
+        ranks = kwargs.pop("mesh", ranks)
         if isinstance(ranks, FakeTensor):
             raise TraceError("a device mesh is made of a tensor, which has no data here", remedy="Give it a list")
         with _disable_current_modes():
             numbers = torch.tensor(numbers, dtype=torch.int) if isinstance(numbers, range) else numbers
-            init(mesh, "cpu", kwargs.pop("mesh", ranks), _rank_map=numbers, **kwargs)
+            init(mesh, "cpu", ranks, _rank_map=numbers, **kwargs)
         mesh._thread_id = context  # noqa: SLF001  # the one part of a mesh's identity that is not its shape
         mesh._hash = None  # noqa: SLF001  # as above
 
