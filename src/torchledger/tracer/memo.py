@@ -87,14 +87,17 @@ class Memo:
 
     def learn(self, result: Any, operands: list[torch.Tensor]) -> Result | None:
         """What `make` needs to make such a result again; `None` where geometry does not tell it all."""
+        if result is None:  # written in place, nothing returned: lists of tensors, as optimizers have them
+            return Result((), type(None))
+        known = _Operands(operands)
         if isinstance(result, torch.Tensor):
-            made = _made(result, operands)
+            made = _made(result, known)
             return None if made is None else Result((made,), None)
         if type(result) not in {tuple, list}:
             return None
         all_made: list[Made | None] = []
         for item in result:
-            made = None if item is None else _made(item, operands)
+            made = None if item is None else _made(item, known)
             if item is not None and made is None:
                 return None
             all_made.append(made)
@@ -109,6 +112,8 @@ class Memo:
             made = result.made[0]
             assert made is not None
             return self._one(made, operands)
+        if result.container is type(None):
+            return None
         return result.container([None if made is None else self._one(made, operands) for made in result.made])
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -137,19 +142,30 @@ def _is_own(made: Made | None) -> bool:
     return made is not None and made.operand < 0
 
 
-def _made(item: Any, operands: list[torch.Tensor]) -> Made | None:
+class _Operands:
+    """First operand of each identity and of each storage: a list operation has a thousand of them."""
+
+    def __init__(self, operands: list[torch.Tensor]) -> None:
+        self.by_identity: dict[int, int] = {}
+        self.by_storage: dict[int, int] = {}
+        for number, operand in enumerate(operands):
+            self.by_identity.setdefault(id(operand), number)
+            self.by_storage.setdefault(operand.untyped_storage()._cdata, number)  # noqa: SLF001  # the storage's address
+
+
+def _made(item: Any, operands: _Operands) -> Made | None:
     if type(item) is not FakeTensor or item.constant is not None or item.layout is not torch.strided:
         return None
     if item.fake_device != _CPU or item.is_conj() or item.is_neg():
         return None
     shape, stride, offset = tuple(item.shape), item.stride(), int(item.storage_offset())
     storage = item.untyped_storage()
-    for number, operand in enumerate(operands):
-        if operand is item:
-            return Made(number, shape, stride, item.dtype, offset, is_operand=True)
-    for number, operand in enumerate(operands):
-        if operand.untyped_storage()._cdata == storage._cdata:  # noqa: SLF001  # the storage's address
-            return Made(number, shape, stride, item.dtype, offset)
+    number = operands.by_identity.get(id(item))
+    if number is not None:
+        return Made(number, shape, stride, item.dtype, offset, is_operand=True)
+    number = operands.by_storage.get(storage._cdata)  # noqa: SLF001  # the storage's address
+    if number is not None:
+        return Made(number, shape, stride, item.dtype, offset)
     extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
     if offset or storage.nbytes() != extent * item.dtype.itemsize:
         return None

@@ -109,8 +109,9 @@ class Reached:
             before = (function.__defaults__, function.__kwdefaults__)
             self._defaults.append((function, before, tuple(self.copies.of(values) for values in before)))  # type: ignore[arg-type]  # two of them
         if not _is_library(function.__code__):
+            written = _written_in(function.__code__)
             for name in _names_in(function.__code__):
-                self._global(function.__globals__, name, written=name in _written_in(function.__code__))
+                self._global(function.__globals__, name, written=name in written)
 
     def _global(self, namespace: dict[str, Any], name: str, *, written: bool = False) -> None:
         if (id(namespace), name) in self._seen or (name not in namespace and (hasattr(builtins, name) or not written)):
@@ -171,9 +172,15 @@ def _names_in(code: types.CodeType) -> set[str]:
     return names
 
 
+#: Operations that assign a global.
+_WRITES = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]})
+
+
 def _written_in(code: types.CodeType) -> set[str]:
     """Globals that a function or one inside it assigns."""
-    written = {step.argval for step in dis.get_instructions(code) if step.opname in {"STORE_GLOBAL", "DELETE_GLOBAL"}}
+    written: set[str] = set()
+    if not _WRITES.isdisjoint(code.co_code[::2]):  # few do, and to take a function apart costs a thousand times this
+        written = {step.argval for step in dis.get_instructions(code) if step.opcode in _WRITES}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             written |= _written_in(constant)
