@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from torchledger.tracer import Recorder
+from torchledger.tracer import Recorder, trace_step
 
 ENDS = [16, 32, 48, 64]
 CASES = {
@@ -35,3 +35,19 @@ def test_shapes_are_those_of_the_real_kernel(name):
     flops = {"a stack of each": 4 * 2 * 16 * 32 * 16, "contracted index shared out": 2 * 16 * 64 * 32}
     shared = {"rows shared out": 2 * 64 * 32 * 16, "columns shared out": 2 * 16 * 32 * 64}
     assert line.work.flops_full == (flops | shared)[name]
+
+
+def test_a_padded_batch_of_the_encoder_in_evaluation():
+    """The real one would cut the padding off, whose length is data: it is computed too, and that is said."""
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+    x, padded = torch.zeros(2, 4, 16), torch.zeros(2, 4, dtype=torch.bool)
+
+    @torch.no_grad()
+    def step():
+        encoder(x, src_key_padding_mask=padded)
+
+    seen = trace_step(step)
+    assert seen.ledger.is_complete
+    # A layer: 8 tokens by 4·16² + 2·16·32, and two products of 2·2·4·4·8 multiply-adds.
+    assert seen.ledger.flops == 2 * (2 * 8 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * (2 * 2 * 4 * 4 * 8))
+    assert any("padded tokens" in assumption for assumption in seen.assumptions)

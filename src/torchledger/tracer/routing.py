@@ -34,6 +34,9 @@ class Routing:
         mode: the fake tensor mode that results are made on.
         counts: tokens that each expert of a layer gets; nothing shares them out evenly.
         assume: told what was assumed.
+
+    Attributes:
+        assume: told what was assumed.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class Routing:
         counts: Sequence[int] | None,
         assume: Callable[[str], None],
     ) -> None:
-        self._assume = assume
+        self.assume = assume
         self._modules = modules
         self._mode = mode
         self._counts = counts
@@ -72,7 +75,7 @@ class Routing:
 
     def _share(self, expert: int, experts: int, tokens: int) -> int:
         if self._counts is None:
-            self._assume(
+            self.assume(
                 f"a loop over {experts} experts: each gets an equal share of the tokens (which ones is data)"
             )
             return tokens // experts + (expert < tokens % experts)
@@ -83,7 +86,7 @@ class Routing:
                 module=self._modules.path,
                 remedy="Give one count for each expert; they add up to tokens times experts chosen for each",
             )
-        self._assume(f"a loop over {experts} experts: tokens by the given counts")
+        self.assume(f"a loop over {experts} experts: tokens by the given counts")
         return self._counts[expert]
 
     def _num_experts(self) -> int:

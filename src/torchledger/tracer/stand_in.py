@@ -10,8 +10,10 @@ from torchledger.tracer.routing import ROUTED, Routing
 
 _GROUPED = torch.ops.aten._grouped_mm.default  # noqa: SLF001  # torch's own name
 
+_ALIGNED = torch.ops.aten._nested_tensor_from_mask_left_aligned.default  # noqa: SLF001  # as above
+
 #: Operations that may need one.
-STAND_INS = ROUTED | {_GROUPED}
+STAND_INS = ROUTED | {_GROUPED, _ALIGNED}
 
 
 def stand_in(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], routing: Routing) -> Any:
@@ -23,6 +25,9 @@ def stand_in(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], routing: 
         kwargs: more of them.
         routing: what a router would have decided.
     """
+    if func is _ALIGNED:
+        routing.assume("torch's encoder in evaluation: padded tokens are computed too (which ones there are is data)")
+        return False
     if func is not _GROUPED:
         return routing.places(args[0])
     if args[0].dtype is torch.bfloat16:

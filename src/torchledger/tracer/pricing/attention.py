@@ -77,6 +77,12 @@ def encoder_layer(seen: Seen) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
+@price_of("_nested_tensor_from_mask_left_aligned")
+def is_left_aligned(seen: Seen) -> tuple[Piece, ...]:
+    """Whether every row of a mask has its padding at the end: one compare an element."""
+    return ops.pointwise("compare", seen.tensor("mask").num_elements)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sizes:
     """Sizes of an attention; `batch` and `key_value_batch` have the heads in them."""
