@@ -49,9 +49,10 @@ proof: $(STAMP)  ## the slow proofs
 bench: $(STAMP)  ## side-by-side benchmarks, ratios printed
 	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-docs: $(STAMP)  ## regenerate docs/cli.md and docs/validation.md
+docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memory.md
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_validation.py
+	$(BIN)/python docs/generate_gpu_memory.py
 
 clean:  ## remove the environment and every cache (never runs/ or data/)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from torchledger.memory.device import PlainDevice
 
 
@@ -17,3 +19,13 @@ def test_addresses_ascend_and_never_overlap():
     assert addresses == sorted(addresses)
     assert addresses[2] - addresses[1] >= 3 << 21
     assert device.free_bytes is None
+
+
+def test_a_seed_draws_another_order_of_addresses_and_none_overlap():
+    """The same seed draws the same order."""
+    first, again = PlainDevice(seed=1), PlainDevice(seed=1)
+    addresses = [first.reserve_addresses(1 << 30) for _ in range(50)]
+    assert addresses == [again.reserve_addresses(1 << 30) for _ in range(50)]
+    ordered = sorted(addresses)
+    assert ordered != addresses
+    assert all(high - low >= 1 << 30 for low, high in pairwise(ordered))

@@ -123,3 +123,12 @@ def test_what_a_kernel_holds_is_taken_after_its_results_and_given_back():
     assert reserve(made, scratch={1: [30 * MIB]}).peak.allocated_bytes == 4 * MIB + 30 * MIB
     failure = reserve(made, scratch={0: [30 * MIB]}, capacity_bytes=40 * MIB).failure
     assert (failure.block.name, failure.block.call, failure.position) == ("scratch", 0, 1)
+
+
+def test_what_hangs_on_the_drivers_addresses_can_be_asked():
+    """Two free segments of 20 MiB: 12 MiB are taken from the lower one, and 14 then fit into the other in any case."""
+    rows = [(19 * MIB + 512 * n, n, n + 2, {}) for n in range(2)]
+    rows += [(12 * MIB, 4, None, {}), (14 * MIB, 5, None, {})]
+    found = {reserve(timeline(*rows), seed=seed).peak.reserved_bytes for seed in (None, 1, 2, 3)}
+    assert found == {40 * MIB}
+    assert reserve(STEP, seed=5).peak == reserve(STEP, seed=5).peak

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from typing import Protocol
 
 # cudaMalloc gives multiples of the driver's page, and segments are multiples of 2 MiB anyway. Only the order of
 # addresses matters to the allocator, so the first one may be any.
 _FIRST_ADDRESS = 1 << 33
 _ALIGNMENT = 1 << 21
+# With a seed each range lies in a stretch of its own, drawn among so many, each larger than any device.
+_STRETCHES, _STRETCH_BYTES = 1 << 16, 1 << 48
 
 
 class DeviceMemory(Protocol):
@@ -32,14 +35,18 @@ class DeviceMemory(Protocol):
 class PlainDevice:
     """A device that gives new addresses in ascending order until its bytes are spent.
 
-    Memory of a real device may itself be fragmented; with 2 MiB pages behind a flat address space it hardly is.
+    Memory of a real device may itself be fragmented; with 2 MiB pages behind a flat address space it hardly is. Which
+    addresses a real driver gives is its own affair, and the lowest of equal free blocks is taken first: a seed draws
+    another order, which shows how much hangs on it.
 
     Args:
         capacity_bytes: bytes it can give, `None` for no end.
+        seed: draws the order of addresses; `None` is ascending.
     """
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
+    def __init__(self, capacity_bytes: int | None = None, *, seed: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self._draw = None if seed is None else random.Random(seed)
         self.used_bytes = 0
         self._next_address = _FIRST_ADDRESS
 
@@ -60,7 +67,7 @@ class PlainDevice:
         """Addresses that nothing else has or will have."""
         address = self._next_address
         self._next_address += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-        return address
+        return address if self._draw is None else address + self._draw.randrange(_STRETCHES) * _STRETCH_BYTES
 
     def map_pages(self, address: int, num_bytes: int) -> bool:  # noqa: ARG002 - the protocol's
         """Spend bytes, if there are so many."""
