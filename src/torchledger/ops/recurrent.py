@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from torchledger.ledger import Amount, Work
+from torchledger.ledger import Amount, GradientOf, Work
 from torchledger.ops.matmul import matmul
-from torchledger.ops.piece import Piece
+from torchledger.ops.piece import Piece, moved
 from torchledger.ops.registry import rule
 
 Cell: TypeAlias = Literal["rnn_tanh", "rnn_relu", "lstm", "gru"]
@@ -114,37 +114,42 @@ def recurrent_layer_backward(
     rows = gates[cell] * hidden
     tokens = steps * batch
     back = steps if state_gradient else steps - 1
-    parts = [
-        ("recurrent_input_gradient", "input", tokens * rows * inputs, input_gradient),
-        ("recurrent_state_gradient", "input", back * batch * rows * outputs, True),
-        ("recurrent_input_weight_gradient", "weight", tokens * rows * inputs, weight_gradient),
-        ("recurrent_hidden_weight_gradient", "weight", tokens * rows * outputs, weight_gradient),
+    to_input, to_hidden, state = tokens * rows * inputs, tokens * rows * outputs, back * batch * rows * outputs
+    # Name, whose gradient it is, multiply-adds of the model (none where nobody needs it) and of the kernel.
+    parts: list[tuple[str, GradientOf, Amount, Amount]] = [
+        ("recurrent_input_gradient", "input", int(input_gradient) * to_input, to_input),
+        ("recurrent_state_gradient", "input", state, to_hidden),
+        ("recurrent_input_weight_gradient", "weight", int(weight_gradient) * to_input, to_input),
+        ("recurrent_hidden_weight_gradient", "weight", int(weight_gradient) * to_hidden, to_hidden),
     ]
-    executed = {"recurrent_state_gradient": tokens * rows * outputs}
     if projection:
+        both = tokens * hidden * outputs
         parts += [
-            ("recurrent_projection_gradient", "input", tokens * hidden * outputs, True),
-            ("recurrent_projection_weight_gradient", "weight", tokens * hidden * outputs, weight_gradient),
+            ("recurrent_projection_gradient", "input", both, both),
+            ("recurrent_projection_weight_gradient", "weight", int(weight_gradient) * both, both),
         ]
-    pieces = []
-    for op, gradient_of, products, needed in parts:
-        model = 2 * products if needed else 0
-        run = 2 * executed.get(op, products) if runs_all else model
-        if needed or runs_all:
-            shape = (("steps", steps), ("batch", batch), ("rows", rows), ("inputs", inputs), ("hidden", hidden))
-            pieces.append(Piece(op, "matmul", Work(model, model, run), shape, gradient_of))  # type: ignore[arg-type]  # one of the two
+    shape = (("steps", steps), ("batch", batch), ("rows", rows), ("inputs", inputs), ("hidden", hidden))
+    pieces = [
+        Piece(op, "matmul", Work(2 * model, 2 * model, 2 * (run if runs_all else model)), shape, of)
+        for op, of, model, run in parts
+        if runs_all or model != 0
+    ]
+    pieces += _cell_backward(tokens, rows, hidden, cell=cell, bias=bias and weight_gradient)
+    read = element_bytes * (tokens * (inputs + rows + 2 * hidden) + rows * (inputs + outputs))
+    written = element_bytes * (tokens * inputs + rows * (inputs + outputs))
+    return moved(pieces, bytes_read=read, bytes_written=written)
+
+
+def _cell_backward(tokens: Amount, rows: Amount, hidden: Amount, *, cell: Cell, bias: bool) -> list[Piece]:
+    """What a layer's gradient does beside its products: the cell's own, and the sums of the biases."""
     _, _, flops, transcendentals = _CELL[cell]
     units = tokens * hidden
     work = Work.of_flops(flops * units, transcendentals=transcendentals * units)
-    pieces.append(Piece("recurrent_cell_backward", "pointwise", work, (("elements", units),), "input"))
-    if bias and weight_gradient:
+    pieces = [Piece("recurrent_cell_backward", "pointwise", work, (("elements", units),), "input")]
+    if bias:
         sums = Work.of_flops((tokens - 1) * rows)
         pieces.append(Piece("recurrent_bias_gradient", "reduction", sums, (("tokens", tokens), ("n", rows)), "weight"))
-    head, *rest = pieces
-    read = element_bytes * (tokens * (inputs + rows + 2 * hidden) + rows * (inputs + outputs))
-    written = element_bytes * (tokens * inputs + rows * (inputs + outputs))
-    moved = Work(head.work.flops_full, head.work.flops_exact, head.work.flops_executed, 0, read, written)
-    return (Piece(head.op, head.kind, moved, head.shape, head.gradient_of), *rest)
+    return pieces
 
 
 @rule

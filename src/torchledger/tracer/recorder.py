@@ -235,10 +235,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             kwargs = self.target.plain(kwargs)
         if not _PLAIN.issuperset(types) and _unwraps(types):
             return NotImplemented  # a wrapper runs first; the operations on what it wraps come here
-        if is_whole(func):
-            result = run_whole(self, func, args, kwargs)
-            if result is not NotImplemented:
-                return result
+        if is_whole(func) and (result := run_whole(self, func, args, kwargs)) is not NotImplemented:
+            return result
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         if func is _DETACH:
             return self._detach(args[0], node)
@@ -262,10 +260,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
                 if address not in self.storages:
                     self.storages.allocate(tensor, op="")
         if getattr(func, "is_view", False):  # no work, no memory; its place is remembered for what its gradient does
-            result = self._run(func, args, kwargs, key, tensors)
-            if func is _LIFT_FRESH:  # torch.tensor makes its tensor below every mode, and may keep it for nothing
-                self._allocate([result], [], func, place, len(self.calls) - 1)
-            return result
+            return self._view(func, self._run(func, args, kwargs, key, tensors), place)
         gradient_of = self._gradient_of(func, phase, node, addresses)
         if phase == "backward":
             self.scalars.entered(node)
@@ -283,12 +278,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         if func in SAVING and phase != "backward":
             self.scalars.saved(args, place, index)
         if phase == "backward" and self.naming.accumulates(node):
-            fresh = [tensor for tensor in results if tensor.untyped_storage()._cdata not in addresses]  # noqa: SLF001  # the storage's address
-            self.naming.gradient(node, fresh)
+            self._accumulated(node, results, addresses)
         signature = self._signature(func, key, results, needed_gradients(func, node) if phase == "backward" else None)
-        call = Call(signature, place.module, phase, gradient_of, place.kind, place.source, place.visible)
-        self.calls.append(call)
+        self.calls.append(Call(signature, place.module, phase, gradient_of, place.kind, place.source, place.visible))
         return result
+
+    def _view(self, func: Any, result: Any, place: Place) -> Any:
+        if func is _LIFT_FRESH:  # torch.tensor makes its tensor below every mode, and may keep it for nothing
+            self._allocate([result], [], func, place, len(self.calls) - 1)
+        return result
+
+    def _accumulated(self, node: Any, results: list[torch.Tensor], operands: list[int]) -> None:
+        fresh = [tensor for tensor in results if tensor.untyped_storage()._cdata not in operands]  # noqa: SLF001  # the storage's address
+        self.naming.gradient(node, fresh)
 
     def _detach(self, tensor: torch.Tensor, node: Any) -> torch.Tensor:
         """An alias: no work, no storage. Fake tensors detach whenever autograd saves one, real ones do not."""
