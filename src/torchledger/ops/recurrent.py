@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from torchledger.ledger import Amount, GradientOf, Work
+from torchledger.ledger import Amount, GradientOf, Shape, Work
 from torchledger.ops.matmul import matmul
 from torchledger.ops.piece import Piece, moved
 from torchledger.ops.registry import rule
@@ -129,15 +129,20 @@ def recurrent_layer_backward(
             ("recurrent_projection_weight_gradient", "weight", int(weight_gradient) * both, both),
         ]
     shape = (("steps", steps), ("batch", batch), ("rows", rows), ("inputs", inputs), ("hidden", hidden))
-    pieces = [
-        Piece(op, "matmul", Work(2 * model, 2 * model, 2 * (run if runs_all else model)), shape, of)
-        for op, of, model, run in parts
-        if runs_all or model != 0
-    ]
+    pieces = _products(parts, shape, runs_all=runs_all)
     pieces += _cell_backward(tokens, rows, hidden, cell=cell, bias=bias and weight_gradient)
     read = element_bytes * (tokens * (inputs + rows + 2 * hidden) + rows * (inputs + outputs))
     written = element_bytes * (tokens * inputs + rows * (inputs + outputs))
     return moved(pieces, bytes_read=read, bytes_written=written)
+
+
+def _products(parts: list[tuple[str, GradientOf, Amount, Amount]], shape: Shape, *, runs_all: bool) -> list[Piece]:
+    """A piece a product, of those that are needed or that run all the same."""
+    return [
+        Piece(op, "matmul", Work(2 * model, 2 * model, 2 * (run if runs_all else model)), shape, of)
+        for op, of, model, run in parts
+        if runs_all or model != 0
+    ]
 
 
 def _cell_backward(tokens: Amount, rows: Amount, hidden: Amount, *, cell: Cell, bias: bool) -> list[Piece]:
