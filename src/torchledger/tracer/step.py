@@ -63,7 +63,8 @@ def trace(
     """Run training steps of a model on no memory and write down every operation and allocation.
 
     The model, its hooks, buffers, gradients and mode, the optimizer and every random stream stay as they are: what runs
-    is a copy on fake tensors. The step is forward, loss, backward, clip, `optimizer.step()`, `zero_grad()`.
+    is a copy on fake tensors. The step is forward, loss, backward, clip, `optimizer.step()`, `zero_grad()`; the model's
+    output has a name in it, and lives until the backward pass is over.
 
     Args:
         model: any module, in the mode (train, eval) that it is in; it may stand on a GPU or on meta.
