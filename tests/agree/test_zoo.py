@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import torch
 from zoo.derivation import Derivation
-from zoo.families import ZOO
+from zoo.families import REFUSED, ZOO
+from zoo.row import row, rows, traced
 
 from torchledger.ledger import CONTRACTIONS, MODEL_FLOPS
-from torchledger.tracer import trace
+from torchledger.tracer import TraceError
 
 FAMILIES = {
     "dense",
@@ -29,10 +29,6 @@ FAMILIES = {
 }
 
 
-def _traced(zoo_model, model, batch):
-    return trace(model, batch, loss=zoo_model.loss, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
-
-
 def _derived(zoo_model, model, batch):
     """(forward, backward) FLOPs of the contractions that the model's code calls."""
     with Derivation() as derivation:
@@ -44,19 +40,21 @@ def _derived(zoo_model, model, batch):
 
 def _agree(zoo_model, size):
     model, batch = zoo_model.build(size), zoo_model.example(size)
-    traced = _traced(zoo_model, model, batch)
-    assert {line.op for line in traced.ledger.unknown_lines if line.work.flops_full is None} == set()
-    assert traced.ledger.is_complete
-    assert traced.num_parameters == sum(parameter.numel() for parameter in model.parameters())
-    contractions = traced.ledger.where(kind=CONTRACTIONS).under(MODEL_FLOPS)
+    result = traced(zoo_model, model, batch)
+    assert {line.op for line in result.ledger.unknown_lines if line.work.flops_full is None} == set()
+    assert result.ledger.is_complete
+    assert result.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    contractions = result.ledger.where(kind=CONTRACTIONS).under(MODEL_FLOPS)
     by_phase = tuple(contractions.where(phase=phase).flops for phase in ("forward", "backward"))
     assert by_phase == _derived(zoo_model, model, batch)
     assert contractions.flops == sum(by_phase)
+    entry = {name: str(value) for name, value in row(zoo_model, size, result).items()}
+    assert rows().get((entry["model"], entry["size"]), entry) == entry, "docs/zoo.csv is stale: run `make zoo`"
 
 
 @pytest.mark.parametrize("zoo_model", ZOO, ids=lambda zoo_model: zoo_model.name)
 def test_a_tiny_model_is_traced_complete_with_derived_flops(zoo_model):
-    """No unknown line, the model's own parameters, and derived matmul FLOPs forward and backward."""
+    """No unknown line, the model's own parameters, derived matmul FLOPs of both passes, and what docs/zoo.csv says."""
     _agree(zoo_model, "tiny")
 
 
@@ -67,8 +65,24 @@ def test_a_published_size_is_traced_complete_with_derived_flops(zoo_model):
     _agree(zoo_model, "published")
 
 
+@pytest.mark.parametrize("zoo_model", REFUSED, ids=lambda zoo_model: zoo_model.name)
+def test_a_model_that_decides_by_values_is_refused(zoo_model):
+    """The refusal names the file in transformers that asks for a value."""
+    with pytest.raises(TraceError) as refusal:
+        traced(zoo_model, zoo_model.build("tiny"), zoo_model.example("tiny"))
+    file = zoo_model.needs_values.rpartition("/")[2].removesuffix(")")
+    assert file in str(refusal.value)
+
+
 def test_the_zoo_is_wide():
     """At least 60 architectures, each once, of every family."""
     assert len({model.name for model in ZOO}) == len(ZOO) >= 60
     assert len({model.class_in_transformers().config_class.model_type for model in ZOO}) >= 60
     assert {model.family for model in ZOO} == FAMILIES
+
+
+def test_the_table_lists_the_zoo():
+    """docs/zoo.csv has a row for every model at its tiny size, and no row of a model that is not in the zoo."""
+    listed = rows()
+    assert {(model.name, "tiny") for model in ZOO} <= set(listed)
+    assert {name for name, _ in listed} == {model.name for model in ZOO}

@@ -139,6 +139,11 @@ def _multi_head(
     return forward, operands
 
 
+def _triangular_solve(output: torch.Tensor, matrix: torch.Tensor, *_: Any, **__: Any) -> Costs:
+    """A⁻¹·B is no contraction; the gradient of A is a product of B's gradient and the solution."""
+    return 0, [(matrix, 2 * output.numel() * matrix.shape[-1])]
+
+
 RULES: dict[Any, Callable[..., Costs]] = {
     functional.linear: _product,
     torch.matmul: _product,
@@ -155,7 +160,8 @@ RULES: dict[Any, Callable[..., Costs]] = {
     torch.baddbmm: _product_added,
     torch.Tensor.baddbmm: _product_added,
     torch.einsum: _einsum,
-    functional.grouped_mm: _product,
+    torch.linalg.solve_triangular: _triangular_solve,
+    torch._grouped_mm: _product,
     functional.scaled_dot_product_attention: _attention,
     functional.multi_head_attention_forward: _multi_head,
     **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution),

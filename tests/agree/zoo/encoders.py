@@ -138,6 +138,7 @@ ENCODERS = [
         published={"max_position_embeddings": 4098, "vocab_size": 50265},
         batch=_with_token_types,
         note="sliding window in chunks",
+        needs_values="whether any token is global, asked of the attention mask (longformer/modeling_longformer.py)",
     ),
     _encoder(
         "BigBird",
@@ -244,6 +245,7 @@ PAIRS = [
         | {"attention_window": 8, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
         "led-base-16384",
         note="sliding window in chunks",
+        needs_values="whether any token is global, asked of the attention mask (led/modeling_led.py)",
     ),
     _pair(
         "ProphetNet",
@@ -260,11 +262,6 @@ PAIRS = [
             "max_position_embeddings": 64,
         },
         "prophetnet-large",
-    ),
-    _pair(
-        "Switch",
-        "SwitchTransformersForConditionalGeneration",
-        {**_T5, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "num_experts": 4},
-        "switch-base-8",
+        needs_values="an assertion that all shifted tokens are positive (prophetnet/modeling_prophetnet.py)",
     ),
 ]

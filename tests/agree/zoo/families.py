@@ -10,7 +10,9 @@ from zoo.recurrent import RECURRENT
 from zoo.sound import SOUND
 from zoo.vision import VISION
 
-ZOO: tuple[ZooModel, ...] = (*DENSE, *MIXTURES, *RECURRENT, *ENCODERS, *PAIRS, *VISION, *SOUND, *MULTIMODAL)
+_ALL = (*DENSE, *MIXTURES, *RECURRENT, *ENCODERS, *PAIRS, *VISION, *SOUND, *MULTIMODAL)
+ZOO: tuple[ZooModel, ...] = tuple(model for model in _ALL if not model.needs_values)
+REFUSED: tuple[ZooModel, ...] = tuple(model for model in _ALL if model.needs_values)
 
 
 def named(name: str) -> ZooModel:

@@ -32,7 +32,9 @@ class ZooModel:
         size_name: name of the published size (`llama-3-8b`).
         batch: a batch of what the model takes, for a configuration and a size.
         loss: of output and batch; none where the class makes its own.
-        note: what is special about it, for the table.
+        note: what is special about it.
+        settings: settings of both sizes.
+        needs_values: why it is refused: where its code decides by the values of tensors.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ZooModel:
     batch: Callable[[Config, Size], Batch]
     loss: Callable[[Any, Any], torch.Tensor] | None = None
     note: str = ""
+    needs_values: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
     def config(self, size: Size) -> Config:

@@ -106,6 +106,7 @@ MULTIMODAL = [
         {"text_config": {**_DECODER, "model_type": "llama"}, "vision_config": _LLAVA_VISION, "image_token_index": 127},
         "llava-1.5-7b",
         _image_then_text,
+        needs_values="a check that there are as many image tokens as features (utils/import_utils.py)",
     ),
     _multimodal(
         "PaliGemma",
@@ -123,9 +124,15 @@ MULTIMODAL = [
         },
         "paligemma-3b",
         _image_prefix,
+        needs_values="a check that there are as many image tokens as features (utils/import_utils.py)",
     ),
     _multimodal(
-        "ViLT", "ViltForQuestionAnswering", {**_TEXT, "image_size": 16, "patch_size": 4}, "vilt-b32", _question
+        "ViLT",
+        "ViltForQuestionAnswering",
+        {**_TEXT, "image_size": 16, "patch_size": 4},
+        "vilt-b32",
+        _question,
+        needs_values="the height and width of each image, asked of the pixel mask (vilt/modeling_vilt.py)",
     ),
     _multimodal(
         "BLIP",

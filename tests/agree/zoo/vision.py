@@ -256,6 +256,7 @@ VISION = [
             "use_pretrained_backbone": False,
             "backbone_config": {"model_type": "resnet", "out_features": ["stage4"]},
         },
+        needs_values="whether hidden states are finite, asked in training (detr/modeling_detr.py)",
     ),
     _vision(
         "YOLOS",
