@@ -19,11 +19,11 @@ from torch.nn import functional
 MIXED = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 
 
-def fsdp(sizes, shape, *, batch=2, length=16, names=None, clip=False, **options):
+def fsdp(sizes, shape, *, device="cuda", batch=2, length=16, names=None, clip=False, **options):
     """FSDP2 of every layer and of the model around them, AdamW one kernel an operation."""
 
     def build():
-        mesh = init_device_mesh("cuda", shape, mesh_dim_names=names)
+        mesh = init_device_mesh(device, shape, mesh_dim_names=names)
         model = Llama(sizes)
         for layer in model.layers:
             fully_shard(layer, mesh=mesh, **options)
