@@ -1,8 +1,10 @@
+import contextlib
+import pickle
 import random
 
 import pytest
 
-from torchledger.memory import read_snapshot, replay
+from torchledger.memory import SnapshotError, read_snapshot, replay
 
 MIB = 1 << 20
 
@@ -82,3 +84,45 @@ def test_a_record_of_other_rules_is_told_where_it_parts(recorder, tmp_path):
         16 * MIB,
     )
     assert seen.num_same_size == 1, "the segment of 30 MiB"
+
+
+def test_events_that_cannot_have_happened_are_told(recorder, tmp_path):
+    """A block is asked to be freed twice before it is."""
+    a = recorder()
+    a.is_recording = True
+    a.free(a.malloc(4 * MIB))
+    a.events.insert(2, dict(a.events[2]))
+    with pytest.raises(SnapshotError, match="its events cannot have happened in this order"):
+        [replay(record) for record in read_snapshot(a.dump(tmp_path / "s.pickle"))]
+
+
+def test_a_segment_of_no_bytes_is_told(recorder, tmp_path):
+    a = recorder()
+    a.malloc(4 * MIB)
+    snapshot = a.snapshot()
+    snapshot["segments"].append({**snapshot["segments"][0], "address": 0, "total_size": 0, "blocks": []})
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(snapshot))
+    with pytest.raises(SnapshotError, match="cannot have happened"):
+        [replay(record) for record in read_snapshot(path)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_records_are_replayed_or_refused_and_never_crash(recorder, tmp_path, seed):
+    """Events lost, doubled, moved, and sizes changed."""
+    a, draw = recorder(random.Random(seed).choice(["", "expandable_segments:True"])), random.Random(seed)
+    run(a, 60, seed)
+    for _ in range(3):
+        index = draw.randrange(len(a.events))
+        match draw.randrange(4):
+            case 0:
+                del a.events[index]
+            case 1:
+                a.events.insert(draw.randrange(len(a.events)), dict(a.events[index]))
+            case 2:
+                a.events[index]["size"] = draw.choice([0, -5, 1, 1 << 50])
+            case _:
+                a.events[index]["addr"] = draw.choice([0, -1, 1 << 70])
+    with contextlib.suppress(SnapshotError):
+        for record in read_snapshot(a.dump(tmp_path / "s.pickle")):
+            assert replay(record).num_allocations <= len(record.events)

@@ -9,7 +9,7 @@ from torchledger.memory.allocator import CachingAllocator
 from torchledger.memory.frames import Origin
 from torchledger.memory.pool import AddressRange, BlockPool, MemoryBlock
 from torchledger.memory.rewind import StartSegment, rewind
-from torchledger.memory.snapshot import DeviceRecord, TraceEvent
+from torchledger.memory.snapshot import DeviceRecord, SnapshotError, TraceEvent
 from torchledger.memory.timeline import Block, Timeline
 
 # Blocks that the record's owner gave back, until the record says that no other stream reads them.
@@ -83,7 +83,14 @@ def replay(record: DeviceRecord) -> Replayed:
         SnapshotError: the events and the final segments do not belong together.
     """
     start = rewind(record)
-    return _Replay(record, start).run()
+    try:
+        return _Replay(record, start).run()
+    except (KeyError, ValueError, AssertionError) as error:
+        # The model's own rules are proved on whole records; what breaks them here is a record that cannot have been.
+        raise SnapshotError(
+            "the record contradicts itself: its events cannot have happened in this order; parts of it are missing"
+            " or were changed"
+        ) from error
 
 
 class _RecordedDevice:
