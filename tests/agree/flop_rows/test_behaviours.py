@@ -125,9 +125,9 @@ class TestControlFlow:
 
     def test_a_branch_that_is_known(self, look):
         """Nothing is assumed of a constant; gradients follow the branch."""
-        x, w = _square(grad=True), _square(grad=True)
 
         def run():
+            x, w = _square(grad=True), _square(grad=True)
             cond(torch.tensor(False), lambda x: (x @ w) @ w, lambda x: x @ w, (x.clone(),)).sum().backward()
 
         seen = look(run)

@@ -118,9 +118,9 @@ def test_the_format_that_a_narrow_product_computes_in(name, number_format, look)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_grouped_products_forward_and_backward(dtype, look):
     """64 rows shared out among 4 experts: 2·64·32·16, whichever rows; so much again for each gradient."""
-    rows, experts = torch.zeros(64, 32, dtype=dtype, requires_grad=True), torch.zeros(4, 32, 16, dtype=dtype)
 
     def run():
+        rows, experts = torch.zeros(64, 32, dtype=dtype, requires_grad=True), torch.zeros(4, 32, 16, dtype=dtype)
         y = functional.grouped_mm(
             rows, experts.requires_grad_(), offs=torch.tensor([16, 32, 48, 64], dtype=torch.int32)
         )
