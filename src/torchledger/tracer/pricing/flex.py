@@ -85,7 +85,7 @@ def _count(
                 lets = lets.expand(q.shape[0], keys)
                 pairs += int(lets.sum())
                 padded = torch.nn.functional.pad(lets, (0, -keys % columns, 0, -q.shape[0] % rows))
-                filled = padded.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).any(3).any(1)
+                filled = padded.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).any(3).any(1)  # type: ignore[no-untyped-call]  # torch has no types here
                 block_pairs += int(filled.sum()) * rows * columns
     count = heads[0] * heads[1]
     return pairs // count, min(block_pairs // count, queries * keys)
