@@ -142,15 +142,20 @@ class Prediction:
         return tuple(dict.fromkeys((*self.setup.assumptions, *self.ledger.assumptions, *self.time.assumptions, *own)))
 
 
-def look(spec: ModelSpec, recipe: Recipe, *, target: TargetName = "cpu", chip: str | None = None) -> Trace:
-    """Two steps of the trainer's own step object on no memory; the ledger is of the second."""
+def look(
+    spec: ModelSpec, recipe: Recipe, *, target: TargetName = "cpu", chip: str | None = None, fold: bool = True
+) -> Trace:
+    """Two steps of the trainer's own step object on no memory; the ledger is of the second.
+
+    Equal layers are run a few times only, unless `fold` says otherwise.
+    """
 
     def build() -> Callable[[], object]:
         step, numbers = build_step(spec, recipe, initialized=False), itertools.count()
         batch = example_batch(recipe)
         return lambda: step(batch, next(numbers))
 
-    return trace_step(build, target=target, chip=chip)
+    return trace_step(build, target=target, chip=chip, fold=fold)
 
 
 def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:

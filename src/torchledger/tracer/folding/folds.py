@@ -40,7 +40,7 @@ class Folds:
     def __init__(self, plans: Mapping[str, Plan | None] | None = None) -> None:
         self.runs: list[Run] = []
         self.segments = Segments()
-        self._plans = plans or {}
+        self.plans = dict(plans or {})
         self._recorder: Recorder | None = None
         self._memo: Memo | None = None
         self._inside = OUTSIDE
@@ -84,7 +84,7 @@ class Folds:
         """A model is about to run: find its runs, and see to it that they run folded."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return
-        for run in runs_of(root, self._plans, prefix):
+        for run in runs_of(root, self.plans, prefix):
             if is_watched(run):
                 continue
             number = len(self.runs)
