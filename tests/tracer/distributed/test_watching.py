@@ -2,7 +2,13 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from distributed_steps import MIXED, Sizes, contraction_flops, fsdp, sent, two_dimensional
+from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from torchledger.tracer import trace_step
 
@@ -176,11 +182,50 @@ def test_two_dimensions_share_parameters_twice():
     assert 2 * contraction_flops(trace) == FLOPS
 
 
-def _pair(rank, tokens):
-    from torch import nn
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+@pytest.mark.parametrize(("target", "name"), [("cuda", "all_to_all"), ("cpu", "all_gather")])
+def test_a_shard_moves_to_another_dimension_as_the_target_moves_it(target, name):
+    """From rows to columns of [8, 12] over 4 ranks: one all-to-all on CUDA, a gathering on the CPU."""
 
+    def build():
+        mesh = init_device_mesh("cuda", (RANKS,))
+        tensor = distribute_tensor(torch.randn(8, 12), mesh, [Shard(0)])
+        return lambda: tensor.redistribute(mesh, [Shard(1)])
+
+    part = 4 * 8 * 12 // RANKS
+    expected = {"all_to_all": 3 * part // 4, "all_gather": 3 * part}[name]
+    assert sent(trace_step(build, world_size=RANKS, target=target)) == {f"{name} (forward)": expected}
+
+
+class Experts(nn.Module):
+    """Two of eight experts on each of four ranks; tokens go there and back, as many to each as to any other."""
+
+    def __init__(self, tokens, hidden, inner):
+        super().__init__()
+        self.splits = [tokens // RANKS] * RANKS
+        self.up, self.down = nn.Parameter(torch.randn(2, hidden, inner)), nn.Parameter(torch.randn(2, inner, hidden))
+
+    def forward(self, x):
+        """X is [tokens, hidden], in the order of the experts it is for."""
+        there = all_to_all_single_autograd(x, self.splits, self.splits, dist.group.WORLD)
+        out = torch.relu(there.view(2, -1, x.shape[1]) @ self.up) @ self.down
+        return all_to_all_single_autograd(out.flatten(0, 1), self.splits, self.splits, dist.group.WORLD)
+
+
+def test_expert_parallel_ranks_send_tokens_there_and_back():
+    """Three quarters of 64 tokens of 32 numbers, four times a step; the products are those of 64 tokens."""
+    tokens, hidden, inner = 64, 32, 48
+
+    def build():
+        experts, x = Experts(tokens, hidden, inner), torch.randn(tokens, hidden, requires_grad=True)
+        return lambda: experts(x).sum().backward()
+
+    trace = trace_step(build, world_size=RANKS)
+    once = 3 * 4 * tokens * hidden // 4
+    assert sent(trace) == {"all_to_all (forward)": 2 * once, "all_to_all (backward)": 2 * once}
+    assert contraction_flops(trace) == 3 * 2 * 2 * tokens * hidden * inner
+
+
+def _pair(rank, tokens):
     def build():
         layers = nn.Sequential(nn.Linear(64, 128, bias=False), nn.ReLU(), nn.Linear(128, 64, bias=False))
         mesh = init_device_mesh("cuda", (4,))

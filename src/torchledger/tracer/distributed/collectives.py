@@ -62,11 +62,10 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _group(value: Any) -> Group:
-    from torch.distributed import ProcessGroup  # as above
-    from torch.distributed.distributed_c10d import _resolve_process_group  # as above
+    from torch.distributed import ProcessGroup, distributed_c10d  # as above
 
     if isinstance(value, torch.ScriptObject):
         value = ProcessGroup.unbox(value)
     elif isinstance(value, str):
-        value = _resolve_process_group(value)
+        value = distributed_c10d._resolve_process_group(value)  # type: ignore[attr-defined, arg-type]  # noqa: SLF001  # groups by name have no public door
     return Group(value.group_name, value.size(), value.rank())

@@ -9,7 +9,7 @@ import torch
 from torch.distributed import Work
 
 
-class Done(Work):  # type: ignore[misc]  # torch's class has no types
+class Done(Work):
     """A finished collective. torch's own fake one has no result, without which DDP's reducer stops.
 
     Args:

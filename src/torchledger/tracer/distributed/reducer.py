@@ -40,7 +40,7 @@ class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
 
 def patches() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     """Functions of DDP that look at values, and what stands in for them."""
-    from torch.distributed import Reducer
+    from torch._C._distributed_c10d import Reducer
     from torch.nn.parallel import distributed
 
     looking: list[bool] = []  # whether a reducer looks up which parameters were used
@@ -71,7 +71,7 @@ def _while_looking(function: Callable[..., Any], looking: list[bool]) -> Callabl
 
 def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        with _Numbers():
+        with _Numbers():  # type: ignore[no-untyped-call]  # torch's class has no types
             return function(*args, **kwargs)
 
     return run

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchledger.tracer.distributed import offloading, streams
@@ -54,7 +55,7 @@ def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patches(recorder: Recorder) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
-    from torch.distributed import Reducer
+    from torch._C._distributed_c10d import Reducer
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group  # slow to load
     from torch.distributed.tensor import placement_types
     from torch.distributed.tensor._sharding_prop import ShardingPropagator  # slow to load

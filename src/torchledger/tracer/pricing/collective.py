@@ -100,7 +100,7 @@ def broadcast(seen: Seen) -> tuple[Piece, ...]:
     """One rank's tensors to every rank, around the ring."""
     buffers = _metas(seen.arguments.get("tensors") or seen.arguments["input"])
     group = seen.arguments.get("process_group") or seen.arguments["group_name"]
-    root = seen.arguments.get("root_rank", seen.arguments.get("src"))
+    root = int(seen.arguments["root_rank"] if "root_rank" in seen.arguments else seen.arguments["src"])
     is_last = group.rank == (root - 1) % group.size
     elements, size = _elements(buffers), _element_bytes(buffers)
     if is_last and group.size > 1:
