@@ -17,7 +17,6 @@ from torchledger.cli.step import write_ledger
 from torchledger.ledger import Convention, Ledger
 from torchledger.machine import Chip
 from torchledger.machine import get as get_chip
-from torchledger.memory import reserve
 from torchledger.tracer import Trace, trace_step
 from torchledger.tracer.building import Built
 from torchledger.tracer.largest import max_batch, max_sequence
@@ -142,7 +141,7 @@ def _answer_what_if(name: str, made: Built, plain: StepOptions, fixed: Change, o
     for number, (text, change) in enumerate(changes):
         progress(number, len(changes), "tracing what-ifs")
         trace = guarded(name, lambda change=change: _trace(made, plain, change))  # type: ignore[misc]  # bound at once
-        outcomes.append(Outcome.of(text, trace, target=plain.target_name))
+        outcomes.append(Outcome.of(text, trace))
     progress.close()
     rows = [asdict(outcome) for outcome in outcomes]
     if options["as_json"]:
@@ -195,7 +194,7 @@ def _screen(
         ("intensity", "unknown" if trace.intensity is None else f"{trace.intensity:.3g} FLOPs a byte"),
     ]
     if plain.target_name == "cuda":
-        reserved = reserve(trace.timeline).peak.reserved_bytes
+        reserved = trace.reserve().peak.reserved_bytes
         facts.append(("reserved", f"{format_bytes(reserved)} by the caching allocator for these tensors"))
     flops = trace.model_flops
     told = "an unknown number of FLOPs" if flops is None else format_flops(flops)
@@ -227,7 +226,7 @@ def _figures(trace: Trace, ledger: Ledger, plain: StepOptions, chip: Chip | None
         "peak_bytes": peak.peak_bytes,
         "parts_bytes": peak.by_part(),
         "kept_bytes": trace.kept_bytes,
-        "reserved_bytes": reserve(trace.timeline).peak.reserved_bytes if plain.target_name == "cuda" else None,
+        "reserved_bytes": trace.reserve().peak.reserved_bytes if plain.target_name == "cuda" else None,
         "intensity": trace.intensity,
         "bound_s": None if chip is None else dict(trace.bound_on(chip)),
         "is_complete": ledger.is_complete,

@@ -10,8 +10,9 @@ from torch import nn
 
 from torchledger.tracer.errors import NothingFits
 from torchledger.tracer.plain_step import StepOptions
+from torchledger.tracer.result import Trace
 from torchledger.tracer.step import trace_step
-from torchledger.tracer.whatif import Change, Outcome, traced_with
+from torchledger.tracer.whatif import Change, traced_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ def max_batch(
         NothingFits: not even 1 fits; says how much that takes.
         TraceError: the step cannot be traced.
     """
-    return _largest("batch", _need(model, batch, "micro_batch", change, options), num_bytes, at_most)
+    return _largest(
+        "batch", _need(model, batch, "micro_batch", limit=num_bytes, change=change, options=options), num_bytes, at_most
+    )
 
 
 def max_sequence(
@@ -82,21 +85,35 @@ def max_sequence(
         NothingFits: not even 1 token fits; says how much that takes.
         TraceError: the step cannot be traced.
     """
-    return _largest("sequence", _need(model, batch, "sequence_length", change, options), num_bytes, at_most)
+    return _largest(
+        "sequence",
+        _need(model, batch, "sequence_length", limit=num_bytes, change=change, options=options),
+        num_bytes,
+        at_most,
+    )
 
 
-def _need(model: Any, batch: Any, name: str, change: Change | None, options: dict[str, Any]) -> Callable[[int], int]:
+def _need(
+    model: Any, batch: Any, name: str, *, limit: int, change: Change | None, options: dict[str, Any]
+) -> Callable[[int], int]:
     """Bytes that a step of some size needs."""
-    target = StepOptions(target=options.get("target", "cpu")).target_name
     if not isinstance(model, nn.Module):
-        return lambda size: Outcome.of("", trace_step(lambda: model(size), **options), target=target).need_bytes
+        return lambda size: _taken(trace_step(lambda: model(size), **options), limit)
     fixed, plain = change or Change(), StepOptions(**options)
 
     def need(size: int) -> int:
         values = {field: getattr(fixed, field) for field in Change.__slots__} | {name: size}
-        return Outcome.of("", traced_with(model, batch, Change(**values), plain), target=target).need_bytes
+        return _taken(traced_with(model, batch, Change(**values), plain), limit)
 
     return need
+
+
+def _taken(trace: Trace, limit: int) -> int:
+    """What a step takes. On a GPU the caching allocator lives with less than it would take, where it must."""
+    if trace.target != "cuda":
+        return trace.peak().peak_bytes
+    taken = trace.reserve().peak.reserved_bytes
+    return limit if taken > limit and trace.reserve(capacity_bytes=limit).fits else taken
 
 
 def _largest(what: str, need: Callable[[int], int], limit: int, at_most: int) -> Largest:

@@ -206,6 +206,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             first_call=first_call,
             num_parameters=self.naming.num_parameters,
             assumptions=assumptions,
+            target=self.target.name,
         )
 
     @property

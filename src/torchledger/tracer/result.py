@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Amount, Convention, Coverage, Ledger, unknown_operations
 from torchledger.machine import Chip
 from torchledger.machine import get as get_chip
-from torchledger.memory import Peak, Timeline
+from torchledger.memory import AllocatorSettings, Peak, Reserved, Timeline, reserve
 from torchledger.ops.roofline import intensity, roof
 from torchledger.tracer.call import Call
 from torchledger.tracer.pricing.touched import FREE
+from torchledger.tracer.targets.cuda.scratch import scratch_by_call
 
 #: What is really needed of attention: pairs that a mask, a window or a document lets through.
 _EXACT = Convention(attention="exact")
@@ -29,6 +30,7 @@ class Trace:
         first_call: index of the first call that is in the ledger.
         num_parameters: parameters, tied ones once.
         assumptions: what was assumed on the way.
+        target: the device that the step was looked at for.
     """
 
     ledger: Ledger
@@ -37,6 +39,7 @@ class Trace:
     first_call: int
     num_parameters: int
     assumptions: tuple[str, ...] = ()
+    target: str = "cpu"
 
     # ------------------------------------------------------------------------------------------------ three numbers
 
@@ -113,6 +116,40 @@ class Trace:
     def peak(self) -> Peak:
         """Peak of the tensors from the model's creation to the end."""
         return self.timeline.peak()
+
+    def reserve(
+        self,
+        settings: AllocatorSettings | None = None,
+        *,
+        capacity_bytes: int | None = None,
+        outside_bytes: int = 0,
+        since: str = "",
+        seed: int | None = None,
+    ) -> Reserved:
+        """What the CUDA caching allocator makes of the step: allocated, reserved, fragmentation, whether it fits.
+
+        The buffers that CUDA's kernels are known to hold beside their results are in it, where the target is `cuda`.
+
+        Args:
+            settings: the allocator's options, PyTorch's defaults without.
+            capacity_bytes: memory of the device; the replay ends where an allocation fails. `None` for no end.
+            outside_bytes: of these, what the allocator cannot have: contexts, NCCL, other processes.
+            since: peaks count from this mark on (`step 2`).
+            seed: draws the order of the addresses that the driver gives (`memory.reserve`).
+
+        Raises:
+            KeyError: there is no such mark.
+        """
+        held = scratch_by_call(self.calls) if self.target == "cuda" else {}
+        return reserve(
+            self.timeline,
+            settings,
+            scratch={call: [each.num_bytes for each in buffers if each.num_bytes] for call, buffers in held.items()},
+            capacity_bytes=capacity_bytes,
+            outside_bytes=outside_bytes,
+            since=self.timeline.marks[since] if since else 0,
+            seed=seed,
+        )
 
     @property
     def kept_bytes(self) -> int:

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from torchledger.ledger import Amount
-from torchledger.memory import reserve
 from torchledger.tracer.checkpointing import CheckpointPolicy, checkpointed
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.offloading import offloaded_state, saving_on_host
@@ -122,10 +121,10 @@ class Outcome:
         return self.peak_bytes if self.reserved_bytes is None else self.reserved_bytes
 
     @classmethod
-    def of(cls, name: str, trace: Trace, *, target: str) -> Outcome:
+    def of(cls, name: str, trace: Trace) -> Outcome:
         """What a trace says."""
         peak = trace.peak()
-        reserved = reserve(trace.timeline).peak.reserved_bytes if target == "cuda" else None
+        reserved = trace.reserve().peak.reserved_bytes if trace.target == "cuda" else None
         return cls(
             name=name,
             peak_bytes=peak.peak_bytes,
@@ -166,9 +165,7 @@ def what_if(
     for name, change in named:
         made = change if isinstance(change, Change) else Change.of(change)
         found.append((name or made.text, made))
-    return tuple(
-        Outcome.of(name, traced_with(model, batch, change, plain), target=plain.target_name) for name, change in found
-    )
+    return tuple(Outcome.of(name, traced_with(model, batch, change, plain)) for name, change in found)
 
 
 def traced_with(model: nn.Module, batch: Any, change: Change, options: StepOptions) -> Trace:
