@@ -1,8 +1,11 @@
 """Tests of `runs_of`: which layers count as equal."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from torchledger.tracer.folding.equal import Plan, runs_of
 
@@ -66,6 +69,16 @@ def test_attributes_that_are_tensors_or_differ_are_not_equal():
         layer.scale = torch.ones(1)
     assert not runs(*layers)
     assert not runs(*[nn.Dropout(number / 10) for number in range(9)])
+
+
+def test_partial_functions_are_equal_by_what_they_do():
+    layers = [nn.Linear(4, 4) for _ in range(9)]
+    for layer in layers:
+        layer.act = partial(functional.gelu, approximate="tanh")
+    assert len(runs(*layers)) == 1
+    for number, layer in enumerate(layers):
+        layer.act = partial(functional.leaky_relu, negative_slope=number / 10)
+    assert not runs(*layers)
 
 
 def test_a_plan_is_followed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -261,6 +262,8 @@ class _Equality:
             return self.modules(a, b)
         if isinstance(a, torch.Tensor):
             return False
+        if isinstance(a, partial):
+            return self.values((a.func, a.args, a.keywords), (b.func, b.args, b.keywords))
         if isinstance(a, (list, tuple)):
             return len(a) == len(b) and all(map(self.values, a, b))
         if isinstance(a, Mapping):
