@@ -18,12 +18,13 @@ _COMPRESSED = {
 
 
 def held(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors whose storages hold a tensor's memory: itself, a sparse one's indices and values, what a wrapper wraps.
+    """The tensors whose storages hold its memory: itself, a sparse one's indices and values, what a wrapper wraps.
 
     A layout that shows none (oneDNN's own) has none here.
     """
-    if is_traceable_wrapper_subclass(tensor):  # DTensor: this rank's part
-        parts = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+    wrapper: Any = tensor
+    if is_traceable_wrapper_subclass(wrapper):  # DTensor: this rank's part
+        parts = (getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0])
         return [inner for part in parts if isinstance(part, torch.Tensor) for inner in held(part)]
     if tensor.layout is torch.strided:
         return [tensor]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Amount, Convention, Coverage, Ledger, unknown_operations
 from torchledger.machine import Chip
@@ -31,6 +31,7 @@ class Trace:
         num_parameters: parameters, tied ones once.
         assumptions: what was assumed on the way.
         target: the device that the step was looked at for.
+        rank, world_size: which rank of how many the step is one of.
     """
 
     ledger: Ledger
@@ -40,6 +41,8 @@ class Trace:
     num_parameters: int
     assumptions: tuple[str, ...] = ()
     target: str = "cpu"
+    rank: int = 0
+    world_size: int = 1
 
     # ------------------------------------------------------------------------------------------------ three numbers
 
@@ -73,6 +76,17 @@ class Trace:
             for name, part in self.ledger.by("number_format").items()
             if part.under(HARDWARE_FLOPS).flops != 0
         }
+
+    @property
+    def all_ranks(self) -> Ledger:
+        """The ledger of all ranks together, if each does what this one does: every line `world_size` times.
+
+        Where ranks differ (pipeline stages, shards of unequal size, experts) trace each kind with `rank=` and add
+        their ledgers.
+        """
+        assumption = f"all {self.world_size} ranks do what rank {self.rank} does"
+        whole = self.ledger * self.world_size
+        return whole if self.world_size == 1 else replace(whole, assumptions=(*whole.assumptions, assumption))
 
     @property
     def coverage(self) -> Coverage:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from torchledger.machine import Chip
 from torchledger.tracer.copying import Copies
-from torchledger.tracer.distributed import ranks
+from torchledger.tracer.distributed import of_this_rank, ranks
 from torchledger.tracer.documents import document_exact
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.explained import explained
@@ -120,7 +120,8 @@ def trace_plain(
         around: entered while steps run.
     """
     options.check()
-    return folded(lambda *folds: _plain(model, batch, options, folds, change, around), fold=options.fold)
+    seen = folded(lambda *folds: _plain(model, batch, options, folds, change, around), fold=options.fold)
+    return of_this_rank(seen)
 
 
 def _plain(  # noqa: PLR0917  # what one trace is made of
@@ -188,7 +189,7 @@ def trace_step(
                 lambda *folds, guess=is_builder: _traced(step, found, steps, folds, is_builder=guess), fold=fold
             )
             if seen is not None:
-                return seen
+                return of_this_rank(seen)
     raise TraceError("the step returns a step each time it is called", remedy="Pass the step that does the work")
 
 

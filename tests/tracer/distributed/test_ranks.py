@@ -75,3 +75,19 @@ def test_one_rank_knows_nothing_of_another_that_was_traced_before():
         trace = trace_step(build, world_size=3, rank=rank)
         products = [call.signature.tensors()[0].shape for call in trace.calls if call.signature.op == "aten.mul.Tensor"]
         assert set(products) == {(rows, 5)}
+
+
+def test_all_ranks_together_do_what_one_does_so_often():
+    """4 ranks of data parallel: the ledger of all is 4 times that of one, and says so; a single process is one rank."""
+
+    def step():
+        model = torch.nn.Linear(8, 4)
+        return lambda: model(torch.zeros(2, 8)).sum().backward()
+
+    trace = trace_step(step, world_size=4, rank=1)
+    assert (trace.rank, trace.world_size) == (1, 4)
+    assert trace.ledger.flops == 2 * (2 * 2 * 8 * 4)  # forward and weight gradient
+    assert trace.all_ranks.flops == 4 * trace.ledger.flops
+    assert trace.all_ranks.assumptions[-1] == "all 4 ranks do what rank 1 does"
+    alone = trace_step(step)
+    assert (alone.rank, alone.world_size, alone.all_ranks) == (0, 1, alone.ledger)

@@ -4,6 +4,6 @@ The user's own code runs, under torch.distributed's fake process group; nothing 
 """
 
 from torchledger.tracer.distributed.collectives import Group
-from torchledger.tracer.distributed.ranks import ranks
+from torchledger.tracer.distributed.ranks import of_this_rank, ranks
 
-__all__ = ["Group", "ranks"]
+__all__ = ["Group", "of_this_rank", "ranks"]

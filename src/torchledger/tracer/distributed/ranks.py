@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchledger.tracer.distributed import pipelining, reducer
 from torchledger.tracer.distributed.watching import patched, without_modes
 from torchledger.tracer.errors import TraceError
+from torchledger.tracer.result import Trace
 
 _contexts = itertools.count(1)
 
@@ -60,6 +63,14 @@ def ranks(world_size: int, rank: int = 0, *, ranks_per_host: int = 8) -> Iterato
         for owner, name, wrap in _patches(dist, device_mesh):
             patches.enter_context(patched(owner, name, wrap))
         yield
+
+
+def of_this_rank(trace: Trace) -> Trace:
+    """The trace, told which rank of how many it is of: that of `ranks`, or rank 0 of 1."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return trace
+    return replace(trace, rank=distributed.get_rank(), world_size=distributed.get_world_size())
 
 
 def _patches(dist: Any, device_mesh: Any) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
