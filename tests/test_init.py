@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import torchledger
+from torchledger import ops
 
 ROOMS = {path.name for path in Path(torchledger.__file__).parent.iterdir() if (path / "__init__.py").is_file()}
 
@@ -17,7 +18,7 @@ def test_the_public_names_are_these():
             *("Change", "Recipe", "Recorder", "RunConfig", "RunRecord", "Strategy", "Trace", "Work"),
             *("count", "get_chip", "hfu", "load_spec", "mfu", "num_parameters", "parameters", "parse_cluster"),
             *("polynomial", "prepare", "report_page", "solve", "step_time", "trace", "trace_step", "train"),
-            *("max_batch", "max_sequence", "what_if"),
+            *("max_batch", "max_sequence", "what_if", "price_of", "ranks", "reserve", "AllocatorSettings"),
         ],
         key=str.lower,
     )
@@ -51,6 +52,46 @@ def test_importing_loads_nothing_heavy():
         "assert not {'torch', 'numpy', 'rich', 'sympy'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_custom_operation_is_priced_from_the_front_door():
+    """One line gives an operation of `torch.library` its FLOPs: 2·4·8·16 forward, and an mm backward as many."""
+    import torch
+    from torch import nn
+
+    from torchledger.tracer.pricing import prices
+
+    @torch.library.custom_op("torchledger_front::product", mutates_args=())
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+    product.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
+    product.register_autograd(lambda _, gradient: (gradient @ torch.ones(16, 8), None))
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return product(x, torch.ones(8, 16))
+
+    def seen():
+        return torchledger.trace(Model(), torch.ones(4, 8, requires_grad=True), loss=lambda y, _: y.sum()).ledger
+
+    assert not seen().is_complete
+    torchledger.price_of("torchledger_front::product")(lambda seen: ops.matmul(1, 4, 16, seen.tensor("a").shape[1]))
+    try:
+        assert seen().is_complete
+        assert seen().flops == 2 * (2 * 4 * 8 * 16)
+    finally:
+        del prices["torchledger_front::product"]
+
+
+def test_the_caching_allocator_stands_at_the_front_door():
+    """A traced step's timeline is replayed on the model of CUDA's caching allocator, its settings read as PyTorch's."""
+    import torch
+    from torch import nn
+
+    seen = torchledger.trace(nn.Linear(8, 8), torch.ones(4, 8), loss=lambda y, _: y.sum())
+    settings = torchledger.AllocatorSettings.parse("expandable_segments:True")
+    assert torchledger.reserve(seen.timeline, settings).peak.reserved_bytes == 2 << 20
 
 
 def test_a_ledger_prints_as_a_table():

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Convention, Difference, Ledger, Line, RunRecord, Work
     from torchledger.machine import get as get_chip
     from torchledger.machine import parse_cluster
+    from torchledger.memory import AllocatorSettings, reserve
     from torchledger.planner import Rates, hfu, mfu, solve, step_time
     from torchledger.spec import ModelSpec, Recipe, Strategy
     from torchledger.spec import load as load_spec
-    from torchledger.tracer import Change, Recorder, Trace, max_batch, max_sequence, trace, trace_step, what_if
+    from torchledger.tracer import Change, Recorder, Trace, max_batch, max_sequence, ranks, trace, trace_step, what_if
+    from torchledger.tracer.pricing import price_of
     from torchledger.trainer import RunConfig, train
     from torchledger.trainer.prepare import prepare
     from torchledger.view.page import page as report_page
@@ -36,6 +38,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "HARDWARE_FLOPS": ("ledger", "HARDWARE_FLOPS"),
     "MODEL_FLOPS": ("ledger", "MODEL_FLOPS"),
+    "AllocatorSettings": ("memory", "AllocatorSettings"),
     "Change": ("tracer", "Change"),
     "Convention": ("ledger", "Convention"),
     "Difference": ("ledger", "Difference"),
@@ -62,7 +65,10 @@ _PUBLIC = {
     "parse_cluster": ("machine", "parse_cluster"),
     "polynomial": ("formula", "polynomial"),
     "prepare": ("trainer.prepare", "prepare"),
+    "price_of": ("tracer.pricing", "price_of"),
+    "ranks": ("tracer", "ranks"),
     "report_page": ("view.page", "page"),
+    "reserve": ("memory", "reserve"),
     "solve": ("planner", "solve"),
     "step_time": ("planner", "step_time"),
     "trace": ("tracer", "trace"),
@@ -74,6 +80,7 @@ _PUBLIC = {
 __all__ = [
     "HARDWARE_FLOPS",
     "MODEL_FLOPS",
+    "AllocatorSettings",
     "Change",
     "Convention",
     "Difference",
@@ -100,7 +107,10 @@ __all__ = [
     "parse_cluster",
     "polynomial",
     "prepare",
+    "price_of",
+    "ranks",
     "report_page",
+    "reserve",
     "solve",
     "step_time",
     "trace",
