@@ -1,5 +1,6 @@
 """`count file.py:build --trace`: the user's own model or step, and every way in which that can go wrong."""
 
+import sys
 import textwrap
 
 import pytest
@@ -164,6 +165,21 @@ def test_the_largest_that_fits(ask, mine):
     nothing = ask("count", f"{mine}:deep", "--trace", "--max-batch", "1kB")
     assert nothing.code == 3
     assert "no batch fits into 1,000 bytes: the least takes" in nothing.err
+
+
+def test_a_search_tells_every_trace_on_a_terminal(ask, mine, monkeypatch):
+    """One line on stderr for each size tried, where a person looks; none in a log, in JSON or under --quiet."""
+    words = ("count", f"{mine}:deep", "--trace", "--max-batch", "100kB")
+    found = ask(*words, "--json").json["answer"]["max_batch"]
+    assert "tried" not in ask(*words).err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    told = [line for line in ask(*words).err.splitlines() if line.startswith("tried ")]
+    assert len(told) == found["num_traces"]
+    assert told[0].startswith("tried 1 rows: ")
+    assert told[0].endswith(", fits")
+    assert any(line.endswith(", does not fit") for line in told)
+    assert "tried" not in ask(*words, "--json").err
+    assert "tried" not in ask("--quiet", *words).err
 
 
 @pytest.mark.parametrize(

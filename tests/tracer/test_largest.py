@@ -94,6 +94,16 @@ def test_where_nothing_fits_the_least_is_said():
     assert isinstance(caught.value, TraceError)
 
 
+def test_every_size_that_is_traced_is_told():
+    """In the order of the search, with the bytes that it takes."""
+    told = []
+    limit = _peak(batch_size=3)
+    found = max_batch(Language(), limit, ids(), on_tried=lambda *size: told.append(size), **OPTIONS)
+    assert told == list(found.tried.items())
+    assert max_sequence(Language(), limit, ids(), at_most=1, on_tried=lambda *size: told.append(size), **OPTIONS)
+    assert told[-1][0] == 1
+
+
 def test_the_search_may_be_capped():
     found = max_batch(Language(), 10**12, ids(), at_most=3, **OPTIONS)
     assert (found.size, found.is_capped) == (3, True)

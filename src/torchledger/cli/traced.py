@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -157,7 +158,8 @@ def _answer_largest(name: str, made: Built, plain: StepOptions, fixed: Change, o
     search, what = (max_batch, "rows") if is_batch else (max_sequence, "tokens a row")
     assert made.model is not None, "a step was refused"
     model, given = made.model, {field: getattr(plain, field) for field in StepOptions.__slots__}
-    found = guarded(name, lambda: search(model, limit, made.batch, change=fixed, **given))
+    tell = _teller(what, limit) if not options["as_json"] and sys.stderr.isatty() else None
+    found = guarded(name, lambda: search(model, limit, made.batch, change=fixed, on_tried=tell, **given))
     if options["as_json"]:
         answer = {"size": found.size, "need_bytes": found.need_bytes, "num_traces": found.num_traces}
         question = {"model": name, **_question(plain, options), "limit_bytes": limit}
@@ -171,6 +173,16 @@ def _answer_largest(name: str, made: Built, plain: StepOptions, fixed: Change, o
         ("found with", f"{found.num_traces} traces"),
     )
     show((Lines((fits,), mark="headline"), Facts(facts)))
+
+
+def _teller(what: str, limit: int) -> Callable[[int, int], None]:
+    """A line on stderr for every size that was traced: the search takes a while and its end is not known before."""
+
+    def tell(size: int, need_bytes: int) -> None:
+        verdict = "fits" if need_bytes <= limit else "does not fit"
+        note(f"tried {group_digits(size)} {what}: {format_bytes(need_bytes)}, {verdict}")
+
+    return tell
 
 
 # ------------------------------------------------------------------------------------------------------------- pieces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -13,6 +13,8 @@ from torchledger.tracer.plain_step import StepOptions
 from torchledger.tracer.result import Trace
 from torchledger.tracer.step import trace_step
 from torchledger.tracer.whatif import Change, traced_with
+
+OnTried: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ def max_batch(
     *,
     change: Change | None = None,
     at_most: int = 1 << 20,
+    on_tried: OnTried | None = None,
     **options: Any,
 ) -> Largest:
     """The largest batch whose step fits into a memory.
@@ -53,6 +56,7 @@ def max_batch(
         batch: an example; only its shapes count, dimension 0 is the batch size.
         change: another recipe (checkpointing, precision ...).
         at_most: the largest size that is tried.
+        on_tried: told every size that was traced, and the bytes that it takes.
         options: those of `trace` (of `trace_step` for a builder).
 
     Returns:
@@ -63,9 +67,8 @@ def max_batch(
         NothingFits: not even 1 fits; says how much that takes.
         TraceError: the step cannot be traced.
     """
-    return _largest(
-        "batch", _need(model, batch, "micro_batch", limit=num_bytes, change=change, options=options), num_bytes, at_most
-    )
+    need = _need(model, batch, "micro_batch", limit=num_bytes, change=change, options=options)
+    return _largest("batch", need, num_bytes, at_most, on_tried)
 
 
 def max_sequence(
@@ -75,6 +78,7 @@ def max_sequence(
     *,
     change: Change | None = None,
     at_most: int = 1 << 24,
+    on_tried: OnTried | None = None,
     **options: Any,
 ) -> Largest:
     """The longest sequence whose step fits into a memory; as `max_batch`, dimension 1 of the batch being its length.
@@ -85,12 +89,8 @@ def max_sequence(
         NothingFits: not even 1 token fits; says how much that takes.
         TraceError: the step cannot be traced.
     """
-    return _largest(
-        "sequence",
-        _need(model, batch, "sequence_length", limit=num_bytes, change=change, options=options),
-        num_bytes,
-        at_most,
-    )
+    need = _need(model, batch, "sequence_length", limit=num_bytes, change=change, options=options)
+    return _largest("sequence", need, num_bytes, at_most, on_tried)
 
 
 def _need(
@@ -116,7 +116,9 @@ def _taken(trace: Trace, limit: int) -> int:
     return limit if taken > limit and trace.reserve(capacity_bytes=limit).fits else taken
 
 
-def _largest(what: str, need: Callable[[int], int], limit: int, at_most: int) -> Largest:
+def _largest(
+    what: str, need: Callable[[int], int], limit: int, at_most: int, on_tried: OnTried | None = None
+) -> Largest:
     """Search between a size that fits and one that does not, where the last two would cross the limit.
 
     What a step needs grows with its size nearly in proportion (attention that writes its scores: with its square), so
@@ -127,6 +129,8 @@ def _largest(what: str, need: Callable[[int], int], limit: int, at_most: int) ->
     def fits(size: int) -> bool:
         if size not in tried:
             tried[size] = need(size)
+            if on_tried is not None:
+                on_tried(size, tried[size])
         return tried[size] <= limit
 
     if not fits(1):
