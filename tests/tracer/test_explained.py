@@ -64,11 +64,8 @@ def _if_tensor(x):
             "tensors of two devices meet",
             "device of the model's parameters",
         ),
-        (
-            lambda x: x + torch.ones(IN, device="cuda"),
-            "tensors of two devices meet",
-            "device of the model's parameters",
-        ),
+        (lambda x: x + torch.ones(IN, device="cuda"), "device that is not there", "target='cuda'"),
+        (lambda x: x + torch.ones(IN, device="xpu"), "device that is not there", "where the module's parameters"),
         (without_fake, "tells no shapes without data", "register_fake"),
     ],
     ids=[
@@ -82,6 +79,7 @@ def _if_tensor(x):
         "unique",
         "meta",
         "on cuda",
+        "on xpu",
         "no fake kernel",
     ],
 )
@@ -98,8 +96,12 @@ def test_what_needs_data_says_where_and_what_to_do(function, problem, remedy):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device that is there is no mistake")
-@pytest.mark.parametrize("function", [lambda x: x.cuda(), lambda x: x.to("cuda")])
-def test_a_fixed_device_that_is_not_there(function):
+@pytest.mark.parametrize("function", [lambda x: x.cuda(), lambda x: x.to("cuda"), lambda x: x.to("cuda:0")])
+@pytest.mark.parametrize("after_cuda", [False, True])
+def test_a_fixed_device_that_is_not_there(function, after_cuda):
+    """A trace for CUDA before lets torch believe that CUDA is up; fake tensors on it would then abort the process."""
+    if after_cuda:
+        trace(_nested(function), _batch(), loss=_mean, target="cuda")
     with pytest.raises(
         TraceError, match=r"device that is not there .* in module `1` at .*where the module's parameters"
     ):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from torchledger.tracer.distributed import collectives
+from torchledger.tracer.errors import TraceError
 from torchledger.tracer.memo import Memo, Result
 from torchledger.tracer.routing import Routing
 from torchledger.tracer.stand_in import STAND_INS, stand_in
@@ -14,6 +15,8 @@ from torchledger.tracer.stand_in import STAND_INS, stand_in
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 #: Operations whose results geometry does not tell.
 _SHAPED = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view})
+# Of meta nothing is stored, and fake tensors of it are safe.
+_THERE = frozenset({"cpu", "meta"})
 
 
 class Execution:
@@ -40,8 +43,13 @@ class Execution:
             kwargs: more of them.
             key: what is equal for equal calls.
             tensors: the tensors among its arguments.
+
+        Raises:
+            TraceError: it asks for a device on which fake tensors abort the process.
         """
         memo = self._memo
+        if memo is not None and kwargs and "device" in kwargs:
+            _refuse_absent(kwargs["device"])
         if memo is None or not tensors:
             return func(*args, **kwargs)
         if func.namespace in collectives.NAMESPACES:
@@ -60,3 +68,13 @@ class Execution:
         if learnt is not None:
             self._known[func, key] = learnt
         return result
+
+
+def _refuse_absent(device: torch.device | None) -> None:
+    """Fakes stand on the CPU. Where autograd sees one on a device that is not there, torch aborts the process."""
+    if device is not None and device.type not in _THERE:
+        raise TraceError(
+            f"this needs a device that is not there ({device})",
+            remedy="Make tensors where the module's parameters are (`x.device`) instead of on a fixed device"
+            + ("; or trace with target='cuda'" if device.type == "cuda" else ""),
+        )

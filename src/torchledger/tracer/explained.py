@@ -17,7 +17,10 @@ from torchledger.tracer.errors import TraceError
 from torchledger.tracer.recorder import Recorder
 from torchledger.tracer.source import source_of
 
-_FIXED_DEVICE = "Make tensors where the module's parameters are (`x.device`) instead of on a fixed device"
+_FIXED_DEVICE = (
+    "Make tensors where the module's parameters are (`x.device`) instead of on a fixed device; or trace with "
+    "target='cuda'"
+)
 _NEEDS_VALUES = (
     "Take the decision from shapes instead of values, pass the value in as a Python number, or trace a step that "
     "leaves this out"
