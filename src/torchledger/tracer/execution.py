@@ -11,6 +11,7 @@ from torchledger.tracer.errors import TraceError
 from torchledger.tracer.memo import Memo, Result
 from torchledger.tracer.routing import Routing
 from torchledger.tracer.stand_in import STAND_INS, stand_in
+from torchledger.tracer.values import Values
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 #: Operations whose results geometry does not tell.
@@ -25,14 +26,18 @@ class Execution:
     Args:
         memo: makes results on the fake mode that is on, `None` without one.
         routing: what routers would decide.
+
+    Attributes:
+        run: runs an operation, values that shapes decide with it.
     """
 
     def __init__(self, memo: Memo | None, routing: Routing) -> None:
         self._memo = memo
         self._routing = routing
         self._known: dict[Any, Result] = {}
+        self.run = self._execute if memo is None else Values(self._execute).run
 
-    def run(
+    def _execute(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
     ) -> Any:
         """Run an operation, or make its result as it was the last time where that is all it does.

@@ -16,6 +16,7 @@ from torch.utils import _foreach_utils as foreach_utils
 
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.layouts import told
+from torchledger.tracer.values import asked_as_if_real
 
 # `copy.deepcopy` looks here first, so a function entered for a type copies every object of that type, however deep.
 _copiers: dict[type, Callable[[Any, dict[int, Any]], Any]] = copy._deepcopy_dispatch  # type: ignore[attr-defined]  # noqa: SLF001  # the one place where a copy's copies can be chosen
@@ -119,7 +120,8 @@ def as_if_real() -> Iterator[None]:
     original = nn.init._no_grad_trunc_normal_  # the only function of torch.nn.init that looks at values
     nn.init._no_grad_trunc_normal_ = _truncated_normal
     try:
-        yield
+        with asked_as_if_real():
+            yield
     finally:
         nn.init._no_grad_trunc_normal_ = original
         for types in known:
