@@ -5,10 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.torchledger-stamp
-EXTRAS := torch,tokenize,symbolic,web,dev
+EXTRAS := torch,tokenize,symbolic,web,hf,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types imports check-tests proof bench docs clean
+.PHONY: help run test lint format types imports check-tests proof bench docs zoo clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memor
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_validation.py
 	$(BIN)/python docs/generate_gpu_memory.py
+
+zoo: $(STAMP)  ## trace every model of the zoo and write docs/zoo.csv and docs/zoo.md (some minutes)
+	$(BIN)/python docs/generate_zoo.py
 
 clean:  ## remove the environment and every cache (never runs/ or data/)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
