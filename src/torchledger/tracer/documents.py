@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from torchledger.ledger import Line
+from torchledger.ledger import Amount, Line
 from torchledger.ops import causal_pairs
 from torchledger.tracer.errors import TraceError
+from torchledger.tracer.pricing.attention import band
 from torchledger.tracer.result import Trace
 
 
@@ -16,7 +18,9 @@ def document_exact(trace: Trace, lengths: Sequence[int], *, causal: bool = True)
 
     Every attention line whose queries and keys are the packed sequence (the lengths' sum) is counted on the pairs of
     its documents: l·(l+1)/2 for each causal one, l² otherwise. A line whose kernel says itself that it is not causal
-    (exact equals full) is not.
+    (exact equals full) is not; one with a causal window keeps it; any other band of pairs is unknown then. A kernel of
+    sequences end to end (varlen) runs the documents alone, within its own window, so that its full and executed FLOPs
+    are theirs as well; it must have been told as many ends as there are documents.
 
     Args:
         trace: of a step on packed sequences.
@@ -41,9 +45,40 @@ def document_exact(trace: Trace, lengths: Sequence[int], *, causal: bool = True)
 
 
 def _exact(line: Line, lengths: Sequence[int], tokens: int, *, causal: bool) -> Line:
-    if line.kind != "attention" or not line.work.flops_full or list(dict(line.shape).values()).count(tokens) < 2:
+    if line.kind != "attention" or not line.work.flops_full:
         return line
+    shape = dict(line.shape)
+    if "sequences" in shape:
+        return _end_to_end(line, shape, lengths)
+    if list(shape.values()).count(tokens) < 2:
+        return line
+    window = 0
     if line.work.flops_exact is not None:
         causal = line.work.flops_exact < line.work.flops_full
-    pairs = sum(causal_pairs(length) if causal else length**2 for length in lengths)
+        seen = line.work.flops_exact * tokens**2 // line.work.flops_full
+        window = bisect_left(range(1, tokens), seen, key=lambda keys: causal_pairs(tokens, keys)) + 1
+        if causal and causal_pairs(tokens, window) != seen:  # neither causal nor a causal window
+            return replace(line, work=replace(line.work, flops_exact=None))
+    pairs = sum(causal_pairs(length, window) if causal else length**2 for length in lengths)
     return replace(line, work=replace(line.work, flops_exact=line.work.flops_full * pairs // tokens**2))
+
+
+def _end_to_end(line: Line, shape: Mapping[str, Amount], lengths: Sequence[int]) -> Line:
+    """A line of sequences end to end, which were taken to be equally long, on the documents that they are."""
+    sequences, rest = shape["sequences"], shape["sequences"] % len(lengths)
+    if rest or shape["queries"] != shape["keys"] or shape["queries"] != sum(lengths) // len(lengths):
+        return line
+    rows = sequences // len(lengths)
+    taken = sequences * shape["queries"] * shape["keys"]
+    full = rows * sum(length**2 for length in lengths)
+    exact = rows * sum(band(length, length, 0, shape["left"], shape["right"]) for length in lengths)
+    work = line.work
+    return replace(
+        line,
+        work=replace(
+            work,
+            flops_full=work.flops_full * full // taken,
+            flops_exact=work.flops_full * exact // taken,
+            flops_executed=work.flops_executed * full // taken,
+        ),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torchledger import ops
@@ -17,22 +18,25 @@ _BY_HEADS = (
 )  # fmt: skip
 #: Kernels that take [batch, tokens, heads, head size], or [tokens, heads, head size] of sequences end to end.
 _BY_TOKENS = ("_flash_attention", "_efficient_attention")
+#: torch's own custom operation of sequences end to end (torch.nn.attention.varlen).
+_VARLEN = "torch_attn::_varlen_attn"
 #: `custom_mask_type` of the memory-efficient kernel (aten/src/ATen/native/transformers/cuda/mem_eff_attention).
 _NO_MASK, _CAUSAL_TOP_LEFT, _CAUSAL_BOTTOM_RIGHT = 0, 1, 2
 
 
 @price_of(*_BY_HEADS[:-1], "_cudnn_attention_forward", *(f"{name}_forward" for name in _BY_TOKENS))
+@price_of(_VARLEN, f"{_VARLEN}_out")
 def attention(seen: Seen) -> tuple[Piece, ...]:
     """A fused attention kernel."""
     sizes = _sizes(seen)
-    return _masked(seen, ops.attention_fused(**sizes.named, logsumexp_bytes=4), sizes) + _dropped(seen, sizes)
+    return _masked(seen, _as_run(seen, sizes, ops.attention_fused), sizes) + _dropped(seen, sizes)
 
 
-@price_of(*(f"{name}_backward" for name in (*_BY_HEADS, *_BY_TOKENS)))
+@price_of(*(f"{name}_backward" for name in (*_BY_HEADS, *_BY_TOKENS)), f"{_VARLEN}_backward")
 def attention_backward(seen: Seen) -> tuple[Piece, ...]:
     """The backward of a fused attention kernel, which makes all gradients; model FLOPs are of those that are needed."""
     sizes = _sizes(seen)
-    first, *rest = ops.attention_fused_backward(**sizes.named, logsumexp_bytes=4)
+    first, *rest = _as_run(seen, sizes, ops.attention_fused_backward)
     pieces = (_needed_only(seen, first, sizes), *rest)
     return _masked(seen, pieces, sizes) + _dropped(seen, sizes)
 
@@ -96,6 +100,7 @@ class _Sizes:
     pairs: Amount = None
     element_bytes: int = 4
     is_known: bool = True
+    sequences: int = 0
 
     @property
     def named(self) -> dict[str, Amount]:
@@ -117,7 +122,7 @@ def _sizes(seen: Seen) -> _Sizes:
     query, key, value = seen.tensor("query"), seen.tensor("key"), seen.tensor("value")
     by_tokens = seen.op.startswith(_BY_TOKENS)
     size = query.dtype.itemsize
-    if len(query.shape) == 3:
+    if len(query.shape) == 3 or seen.optional("cu_seqlens_q") is not None:
         return _of_packed(seen)
     batch, heads, queries, head_size = query.shape
     key_heads, keys = key.shape[1:3]
@@ -129,6 +134,7 @@ def _sizes(seen: Seen) -> _Sizes:
     return replace(sizes, pairs=_visible(seen, sizes))
 
 
+_ENDS = ("cum_seq_q", "cu_seqlens_q", "cu_seq_q", "cum_seq_k", "cu_seqlens_k", "cu_seq_k")
 _PADDED = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"}
 
 
@@ -146,20 +152,29 @@ def _unpadded(seen: Seen, head_size: int) -> int:
     return size if is_its_scale and head_size - 8 < size < head_size and head_size % 8 == 0 else head_size
 
 
+def _as_run(seen: Seen, sizes: _Sizes, kernel: Callable[..., tuple[Piece, ...]]) -> tuple[Piece, ...]:
+    """What a kernel costs: it runs and reads heads as they were padded, the model's FLOPs are of its own heads."""
+    pieces = kernel(**sizes.named, logsumexp_bytes=4)
+    heads, value_heads = (seen.tensor(name).shape[-1] for name in ("query", "value"))
+    if (heads, value_heads) == (sizes.head_size, sizes.value_head_size):
+        return pieces
+    padded = replace(sizes, head_size=heads, value_head_size=value_heads)
+    first, model = kernel(**padded.named, logsumexp_bytes=4)[0], pieces[0].work
+    work = replace(first.work, flops_full=model.flops_full, flops_exact=model.flops_exact)
+    return (replace(first, work=work), *pieces[1:])
+
+
 def _of_packed(seen: Seen) -> _Sizes:
     """Sequences end to end: how long each one is is data, so they are taken to be equally long."""
-    query, key, value = seen.tensor("query"), seen.tensor("key"), seen.tensor("value")
-    ends = next(
-        meta
-        for name in ("cum_seq_q", "cu_seqlens_q", "cum_seq_k", "cu_seqlens_k")
-        if (meta := seen.optional(name)) is not None
-    )
+    query, key, value = (seen.tensor(name).shape[-3:] for name in ("query", "key", "value"))
+    ends = next(meta for name in _ENDS if (meta := seen.optional(name)) is not None)
     sequences = max(ends.shape[0] - 1, 1)
-    queries, keys = query.shape[0] // sequences, key.shape[0] // sequences
+    queries, keys = query[0] // sequences, key[0] // sequences
     longest = next((n for name in ("max_q", "max_seqlen_q") if isinstance(n := seen.arguments.get(name), int)), queries)
     sizes = _Sizes(
-        sequences * query.shape[1], sequences * key.shape[1], queries, keys, query.shape[2], value.shape[2],
-        element_bytes=query.dtype.itemsize, is_known=longest * sequences == query.shape[0],
+        sequences * query[1], sequences * key[1], queries, keys, query[2], value[2],
+        element_bytes=seen.tensor("query").dtype.itemsize, is_known=longest * sequences == query[0],
+        sequences=sequences,
     )  # fmt: skip
     if not sizes.is_known:
         seen.assumptions.append(
@@ -171,23 +186,29 @@ def _of_packed(seen: Seen) -> _Sizes:
 
 def _visible(seen: Seen, sizes: _Sizes) -> Amount:
     """Query-key pairs that causality and a window let through, `None` for all."""
-    mask_type = seen.arguments.get("custom_mask_type", _NO_MASK)
-    causal = bool(seen.arguments.get("is_causal")) or mask_type != _NO_MASK
-    # torch.nn.functional's mask has its corner at the top left; FlashAttention's own at the bottom right.
-    bottom_right = seen.op.startswith("_flash_attention") or mask_type == _CAUSAL_BOTTOM_RIGHT
-    left, right = seen.arguments.get("window_size_left"), seen.arguments.get("window_size_right")
-    window = seen.arguments.get("window_size")
-    if window:  # the memory-efficient kernel's: so many keys, the query's own among them
-        left = window - 1
-    left = -1 if left is None else left
-    right = 0 if causal else -1 if right is None else right
+    left, right = _window(seen)
     if left < 0 and right < 0:
         return None
-    offset = sizes.keys - sizes.queries if bottom_right else 0
-    return _band(sizes.queries, sizes.keys, offset, left, right)
+    # torch.nn.functional's mask has its corner at the top left; FlashAttention's own at the bottom right.
+    bottom_right = seen.op.startswith(("_flash_attention", "_varlen_attn"))
+    bottom_right = bottom_right or seen.arguments.get("custom_mask_type") == _CAUSAL_BOTTOM_RIGHT
+    return band(sizes.queries, sizes.keys, sizes.keys - sizes.queries if bottom_right else 0, left, right)
 
 
-def _band(queries: int, keys: int, offset: int, left: int, right: int) -> int:
+def _window(seen: Seen) -> tuple[int, int]:
+    """How many keys before and after its own a query sees, negative for all."""
+    causal = bool(seen.arguments.get("is_causal")) or seen.arguments.get("custom_mask_type", _NO_MASK) != _NO_MASK
+    left, right = seen.arguments.get("window_size_left"), seen.arguments.get("window_size_right")
+    window = seen.arguments.get("window_size")
+    if isinstance(window, tuple):  # the custom operation's list: before, after
+        left, right = window[1:]
+    elif window:  # the memory-efficient kernel's: so many keys, the query's own among them
+        left = window - 1
+    left = -1 if left is None else left
+    return left, 0 if causal else -1 if right is None else right
+
+
+def band(queries: int, keys: int, offset: int, left: int, right: int) -> int:
     """Pairs of a band: query i sees keys i + offset - left to i + offset + right, a negative width is none."""
     pairs = 0
     for query in range(queries):
@@ -198,15 +219,18 @@ def _band(queries: int, keys: int, offset: int, left: int, right: int) -> int:
 
 
 def _causal(sizes: _Sizes) -> int:
-    return _band(sizes.queries, sizes.keys, 0, -1, 0)
+    return band(sizes.queries, sizes.keys, 0, -1, 0)
 
 
 def _masked(seen: Seen, pieces: tuple[Piece, ...], sizes: _Sizes) -> tuple[Piece, ...]:
     """Under a mask tensor the exact FLOPs are unknown: which pairs it lets through is data."""
     masks = ("attn_mask", "attn_bias", "bias", "seqused_k", "seqlen_k", "block_table")
-    if sizes.is_known and all(seen.optional(name) is None for name in masks):
-        return pieces
     first, *rest = pieces
+    if sizes.sequences:  # what lets `document_lengths` count them one by one
+        band_of = (("sequences", sizes.sequences), *zip(("left", "right"), _window(seen), strict=True))
+        first = replace(first, shape=(*first.shape, *band_of))
+    if sizes.is_known and all(seen.optional(name) is None for name in masks):
+        return (first, *rest)
     return (replace(first, work=replace(first.work, flops_exact=None)), *rest)
 
 

@@ -57,6 +57,13 @@ def test_heads_are_padded_to_multiples_of_8_for_flash():
     assert trace.ledger.flops == _attended(size=60, target="cpu").ledger.flops == 3 * 4 * B * H * T * T * 60
 
 
+def test_padded_heads_are_executed():
+    """Heads of 60 run as 64: two products forward and five backward of 2·B·H·T·T·64 each, under executed FLOPs."""
+    assert _attended(size=60).executed_flops == (2 + 5) * 2 * B * H * T * T * 64
+    forward = _attended(size=60).ledger.where(kind="attention", phase="forward")
+    assert forward.total.bytes_read == 2 * 3 * B * H * T * 64
+
+
 @pytest.mark.parametrize(
     ("facts", "factor"),
     [
