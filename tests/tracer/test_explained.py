@@ -59,6 +59,7 @@ def _if_tensor(x):
         (lambda x: x[torch.nonzero(x.sum(1))[:, 0]], "needs the values of a tensor", "from shapes"),
         (lambda x: torch.masked_select(x, x > 0), "needs the values of a tensor", "from shapes"),
         (torch.unique, "needs the values of a tensor", "from shapes"),
+        (lambda x: (f"{x.mean():.3f}", x)[1], "needs the values of a tensor", "Python number"),
         (
             lambda x: x * torch.ones(IN, device="meta"),
             "tensors of two devices meet",
@@ -77,6 +78,7 @@ def _if_tensor(x):
         "nonzero",
         "masked_select",
         "unique",
+        "format",
         "meta",
         "on cuda",
         "on xpu",
@@ -199,8 +201,10 @@ def test_a_lazy_module():
 def test_a_scripted_module():
     with pytest.warns(DeprecationWarning, match="jit.script"):
         scripted = torch.jit.script(nn.Linear(IN, OUT))
-    with pytest.raises(TraceError, match=r"scripted module cannot be traced. Pass the module"):
-        trace(scripted, _batch(), loss=_mean)
+    for model in (scripted, nn.Sequential(nn.Linear(IN, IN), scripted)):
+        with pytest.raises(TraceError, match=r"scripted module \(Linear\) cannot be traced. Take the module"):
+            trace(model, _batch(), loss=_mean)
+    assert scripted.weight.grad is None
 
 
 def test_endless_recursion():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchledger.tracer import trace, trace_step
+from torchledger.tracer import TraceError, trace, trace_step
 
 IN, OUT, ROWS = 8, 4, 16
 FLOPS = 2 * 2 * ROWS * IN * OUT
@@ -72,3 +72,24 @@ def test_a_loss_may_be_a_module_with_parameters_of_its_own():
     loss = Loss()
     assert _traced(loss=loss).model_flops == FLOPS
     assert loss.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 2.5}, "nothing to look at in 2.5 steps. Run 1, 2"),
+        ({"accumulation_steps": 0}, "0 micro-batches make no step. Take 1, 2"),
+        ({"gradient_clip": -1.0}, "gradient_clip is -1.0, no norm. Take 0"),
+        ({"gradient_clip": float("nan")}, "gradient_clip is nan, no norm"),
+        ({"gradient_clip": None}, "gradient_clip is None, no norm"),
+        ({"loss": "mse"}, "the loss is 'mse', no function. Pass a function of output and batch"),
+        ({"optimizer": "adamw"}, r"the optimizer is 'adamw'. Pass one made on model.parameters\(\)"),
+        ({"optimizer": lambda _: 3}, "what makes the optimizer returns int. Pass one made on"),
+        ({"optimizer": torch.optim.LBFGS}, "wants a closure .*. Use trace_step"),
+        ({"loss": lambda output, _: torch.complex(output, output).sum()}, "the loss is complex"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message):
+    """No option is ignored: a string is no optimizer, a norm is not below 0."""
+    with pytest.raises(TraceError, match=message):
+        _traced(**options)

@@ -1,4 +1,5 @@
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -256,3 +257,36 @@ def test_a_model_on_another_device_than_the_cpu_is_traced_as_on_it():
     seen = trace(model, torch.zeros(1, 1_000_000), loss=_mean)
     assert seen.num_parameters == 10**9
     assert seen.peak().by_part()["parameters"] == 4 * 10**9
+
+
+class _Nested(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.next = _Nested(depth - 1) if depth else nn.Identity()
+
+    def forward(self, x):
+        return self.next(self.linear(x))
+
+
+def test_the_deepest_model_that_runs_can_be_traced():
+    """Two hundred modules within modules: to copy one takes more calls than to run it does. The limit is put back."""
+    model, batch = _Nested(200), torch.randn(1, 2)
+    _mean(model(batch), batch).backward()
+    limit = sys.getrecursionlimit()
+    seen = trace(model, batch, loss=_mean)
+    assert seen.num_parameters == 201 * (2 * 2 + 2)
+    assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear, r"Linear is the class of a model. Make one: Linear\(...\)"),
+        (_mean, "_mean is no torch.nn.Module. Pass the model, or trace_step a function"),
+        (None, "NoneType is no torch.nn.Module"),
+    ],
+)
+def test_what_is_no_model(model, message):
+    with pytest.raises(TraceError, match=message):
+        trace(model, torch.randn(ROWS, IN), loss=_mean)

@@ -64,7 +64,7 @@ class Copies:
         """The copy of anything.
 
         Raises:
-            TraceError: a generator, which a trace would use up.
+            TraceError: a generator, which a trace would use up; a scripted module.
         """
         copied: T = self._of(thing)
         return copied
@@ -133,6 +133,11 @@ class Copies:
         return self._object(thing)
 
     def _object(self, thing: Any) -> Any:
+        if isinstance(thing, torch.jit.ScriptModule):  # its copy holds the same parameters: gradients would land there
+            raise TraceError(
+                f"a scripted module ({thing.original_name}) cannot be traced",
+                remedy="Take the module that it was made of",
+            )
         if _is_shared(type(thing)):
             return thing
         self._on_object(type(thing))

@@ -29,7 +29,16 @@ _FAKE_KERNEL = "Register a fake kernel for it (torch.library.register_fake)"
 _NO_DATA = "a traced step has no data, but this needs the values of a tensor"
 # What torch says -> problem and remedy; the first that is found counts. `{}` is torch's own message.
 _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    ((".numpy() is not supported", "tolist() is not supported", "data pointer", "DataPtr"), _NO_DATA, _NEEDS_VALUES),
+    (
+        (".numpy() is not supported", "tolist() is not supported", "data pointer", "DataPtr", "FakeTensor.__format__"),
+        _NO_DATA,
+        _NEEDS_VALUES,
+    ),
+    (
+        ("argument: 'closure'",),
+        "the optimizer wants a closure that runs the step anew, and this step passes none",
+        "Use trace_step with a step that calls optimizer.step(closure)",
+    ),
     (("scalar outputs",), "backward begins at a tensor that is no scalar", "Reduce it first (.mean() or .sum())"),
     (
         ("does not require grad and does not have a grad_fn",),

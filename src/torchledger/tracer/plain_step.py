@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -21,6 +22,7 @@ LossFunction: TypeAlias = Callable[[Any, Any], torch.Tensor]
 OptimizerFactory: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 
+_AN_OPTIMIZER = "Pass one made on model.parameters(), or a function of parameters that makes one (torch.optim.AdamW)"
 _LOW: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -46,10 +48,13 @@ class StepOptions:
         Raises:
             TraceError: says which option and why.
         """
-        if self.steps < 1:
-            raise TraceError(f"there is nothing to look at in {self.steps} steps", remedy="Run at least 1")
-        if self.accumulation_steps < 1:
-            raise TraceError(f"{self.accumulation_steps} micro-batches make no step", remedy="Take at least 1")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise TraceError(f"there is nothing to look at in {self.steps} steps", remedy="Run 1, 2 ...")
+        if not isinstance(self.accumulation_steps, int) or self.accumulation_steps < 1:
+            raise TraceError(f"{self.accumulation_steps} micro-batches make no step", remedy="Take 1, 2 ...")
+        if not isinstance(self.gradient_clip, (int, float)) or not 0 <= self.gradient_clip < math.inf:
+            raise TraceError(f"gradient_clip is {self.gradient_clip!r}, no norm", remedy="Take 0 (no clipping) or more")
+        self._check_functions()
         if self.precision not in {"fp32", *_LOW}:
             raise TraceError(f"precision is {self.precision!r}", remedy="It is fp32, bf16 or fp16")
         name = self.target_name
@@ -60,6 +65,12 @@ class StepOptions:
                 "fp16 is no precision to train in on a CPU: torch scales its gradients on accelerators only",
                 remedy="Take bf16, or target='cuda'",
             )
+
+    def _check_functions(self) -> None:
+        if self.loss is not None and not callable(self.loss):
+            raise TraceError(f"the loss is {self.loss!r}, no function", remedy="Pass a function of output and batch")
+        if self.optimizer is not None and not isinstance(self.optimizer, Optimizer) and not callable(self.optimizer):
+            raise TraceError(f"the optimizer is {self.optimizer!r}", remedy=_AN_OPTIMIZER)
 
     @property
     def target_name(self) -> str:
@@ -90,7 +101,13 @@ class PlainStep:
         self._scaler: torch.amp.GradScaler | None = None
 
     def prepare(self, optimizer: Optimizer | None) -> None:
-        """Take the optimizer, and make what the precision needs."""
+        """Take the optimizer, and make what the precision needs.
+
+        Raises:
+            TraceError: it is something else.
+        """
+        if optimizer is not None and not (hasattr(optimizer, "step") and hasattr(optimizer, "zero_grad")):
+            raise TraceError(f"what makes the optimizer returns {type(optimizer).__name__}", remedy=_AN_OPTIMIZER)
         self.optimizer = optimizer
         if self._options.precision == "fp16":
             self._scaler = torch.amp.GradScaler("cpu")  # the fakes stand on the CPU, whatever the target
@@ -148,6 +165,8 @@ class PlainStep:
             raise TraceError(
                 f"the loss has the shape {tuple(loss.shape)}, it is no scalar", remedy="Reduce it (.mean() or .sum())"
             )
+        if loss.is_complex():
+            raise TraceError("the loss is complex, and nothing is least among complex numbers", remedy="Take .abs()")
         if not loss.requires_grad:
             raise TraceError(
                 "the loss depends on nothing that requires a gradient",

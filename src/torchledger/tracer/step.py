@@ -120,6 +120,7 @@ def trace_plain(
         around: entered while steps run.
     """
     options.check()
+    _require_module(model)
     seen = folded(lambda *folds: _plain(model, batch, options, folds, change, around), fold=options.fold)
     return of_this_rank(seen)
 
@@ -234,9 +235,18 @@ def _run(recorder: Recorder, step: Callable[[], object], steps: int, already: in
         step()
 
 
+def _require_module(model: object) -> None:
+    if isinstance(model, nn.Module):
+        return
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise TraceError(f"{model.__name__} is the class of a model", remedy=f"Make one: {model.__name__}(...)")
+    raise TraceError(
+        f"{getattr(model, '__name__', type(model).__name__)} is no torch.nn.Module",
+        remedy="Pass the model, or trace_step a function that runs the step",
+    )
+
+
 def _copied(copies: Copies, model: nn.Module, batch: Any, options: StepOptions) -> PlainStep:
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TraceError("a scripted module cannot be traced", remedy="Pass the module that it was made of")
     if isinstance(options.optimizer, Optimizer):
         theirs = {id(p) for group in options.optimizer.param_groups for p in group["params"]}
         if theirs.isdisjoint(id(p) for p in model.parameters()):

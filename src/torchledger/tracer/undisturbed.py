@@ -10,11 +10,16 @@ from typing import Any
 
 import torch
 
+#: Four times Python's own: the deepest model that runs by itself can be traced.
+_CALLS_WITHIN_CALLS = 4000
+
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Leave every global random stream and every global setting of torch as it was, whatever happens inside."""
     put_back = [*_random_streams(), *_settings()]
+    # A copy, and an operation that is looked at, take more calls within calls than the step by itself would.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _CALLS_WITHIN_CALLS))
     try:
         yield
     finally:
@@ -53,6 +58,7 @@ def _settings() -> list[tuple[Callable[[Any], Any], Any]]:
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = flags
 
     return [
+        (sys.setrecursionlimit, sys.getrecursionlimit()),
         (torch.set_default_dtype, torch.get_default_dtype()),
         (torch.set_grad_enabled, torch.is_grad_enabled()),
         (torch.set_num_threads, torch.get_num_threads()),
