@@ -8,7 +8,6 @@ more at the peak.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -24,12 +23,13 @@ ENGINE = "_engine_run_backward"
 _ALONE, _STORAGE_ALONE = 4, 2
 
 
-def accumulates_in_place(node: Any, args: tuple[Any, ...]) -> bool:
+def accumulates_in_place(node: Any, args: tuple[Any, ...], caller: str) -> bool:
     """Whether an addition in the backward pass is the engine's, and would be in place without a dispatch mode.
 
     Args:
         node: the node that runs, or has just run.
         args: arguments of `aten.add.Tensor`: the sum so far and what comes to it.
+        caller: name of the Python function that asked for it.
     """
     if torch.is_grad_enabled() or torch._C._current_graph_task_id() == -1 or len(args) != 2:  # noqa: SLF001  # whether autograd's engine runs; no public door
         return False
@@ -38,7 +38,7 @@ def accumulates_in_place(node: Any, args: tuple[Any, ...]) -> bool:
         return False
     if node is not None and node.name() in _ADDING:
         return False
-    if sys._getframe(2).f_code.co_name != ENGINE:  # noqa: SLF001  # who called the recorder
+    if caller != ENGINE:
         return False
     if total.layout is not torch.strided or summand.layout is not torch.strided:
         return False

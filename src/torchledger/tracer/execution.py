@@ -8,7 +8,9 @@ import torch
 
 from torchledger.tracer.distributed import collectives
 from torchledger.tracer.errors import TraceError
+from torchledger.tracer.kernel_formats import MENDED, as_kernels_do
 from torchledger.tracer.memo import Memo, Result
+from torchledger.tracer.routes import FOLLOWED
 from torchledger.tracer.routing import Routing
 from torchledger.tracer.stand_in import STAND_INS, stand_in
 from torchledger.tracer.values import Values
@@ -35,7 +37,15 @@ class Execution:
         self._memo = memo
         self._routing = routing
         self._known: dict[Any, Result] = {}
-        self.run = self._execute if memo is None else Values(self._execute).run
+        self.run = self._execute if memo is None else Values(self._followed).run
+
+    def _followed(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
+    ) -> Any:
+        result = self._execute(func, args, kwargs, key, tensors)
+        if func in FOLLOWED:
+            self._routing.follow(func, args, result)
+        return result
 
     def _execute(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
@@ -69,6 +79,8 @@ class Execution:
         if known is not None:
             return memo.make(known, tensors)
         result = func(*args, **kwargs)
+        if func in MENDED:
+            result = as_kernels_do(func, args, result, self._routing.assume)
         learnt = memo.learn(result, tensors) if _SHAPED.isdisjoint(func.tags) else None
         if learnt is not None:
             self._known[func, key] = learnt

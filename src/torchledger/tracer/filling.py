@@ -8,7 +8,6 @@ So what runs without us in place would run with us out of place, and take a tens
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -29,17 +28,18 @@ _IN_PLACE = {
 _ALONE = 2
 
 
-def filled_in_place(func: Any, args: tuple[Any, ...]) -> Any:
+def filled_in_place(func: Any, args: tuple[Any, ...], caller: str) -> Any:
     """The operation as a backward formula would run it without a dispatch mode; other operations as they are.
 
     Args:
-        func: the operation that runs, called by the recorder's own dispatch.
+        func: the operation that runs.
         args: its arguments.
+        caller: name of the Python function that asked for it.
     """
     found = _IN_PLACE.get(func)
     if found is None or torch.is_grad_enabled() or torch._C._current_graph_task_id() == -1:  # noqa: SLF001  # whether autograd's engine runs; no public door
         return func
-    if sys._getframe(2).f_code.co_name != ENGINE:  # noqa: SLF001  # who called the recorder
+    if caller != ENGINE:
         return func
     storage = args[0].untyped_storage()._cdata  # noqa: SLF001  # the storage's address
     return found if torch._C._storage_Use_Count(storage) == _ALONE else func  # noqa: SLF001  # no public door

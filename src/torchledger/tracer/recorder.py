@@ -16,16 +16,15 @@ from torch.optim import optimizer as optimizer_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchledger.ledger import GradientOf
-from torchledger.tracer.accumulation import accumulates_in_place
 from torchledger.tracer.books import ledger_of
 from torchledger.tracer.call import Call
 from torchledger.tracer.distributed import collectives
 from torchledger.tracer.distributed.watching import watching
 from torchledger.tracer.execution import Execution
-from torchledger.tracer.filling import filled_in_place
 from torchledger.tracer.folding import Folds
 from torchledger.tracer.graph import PRODUCTS, Graph, Place
 from torchledger.tracer.higher_order import is_whole, run_plainly, run_whole
+from torchledger.tracer.in_place import InPlace
 from torchledger.tracer.layouts import results_of
 from torchledger.tracer.memo import Memo
 from torchledger.tracer.modules import ModuleStack
@@ -50,13 +49,12 @@ from torchledger.tracer.signature import (
 from torchledger.tracer.source import current_source
 from torchledger.tracer.storages import Storages
 from torchledger.tracer.targets import CPU, AfterCall, Target
+from torchledger.tracer.threads import here
 
 _DEVICE = torch.ops.prim.device.default
 _NO_OPERATIONS = frozenset({"profiler", "prim"})
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _DETACH = torch.ops.aten.detach.default
-_ADD = torch.ops.aten.add.Tensor
-_ADD_IN_PLACE = torch.ops.aten.add_.Tensor
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor})
 
 
@@ -111,6 +109,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         self.scalars = SavedScalars(self.storages, on_host=target.name != "cpu")
         self.phases = Phases(self.modules, backward_begins=self._backward_begins, backward_ends=self._backward_ends)
         self._run = Execution(self._memo, Routing(self.modules, fake_mode, routing, self.assumptions.append)).run
+        self._in_place = InPlace()
         self._placed: list[str] = []
         self._folds = folds
         self._marks: dict[str, tuple[int, int]] = {}
@@ -126,22 +125,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
     # ------------------------------------------------------------------------------------------------ coming and going
 
     def __enter__(self) -> Self:
-        self.modules.watch()
+        try:
+            return self._come()
+        except BaseException:  # Ctrl-C in between: what was put in place is taken away
+            self._exits.close()
+            raise
+
+    def _come(self) -> Self:
         self._exits.callback(self.modules.unwatch)
-        before = optimizer_hooks.register_optimizer_step_pre_hook(self._before_optimizer)
-        self._exits.callback(before.remove)
-        after = optimizer_hooks.register_optimizer_step_post_hook(self._after_optimizer)
-        self._exits.callback(after.remove)
-        self._exits.enter_context(seen_rng_states(self._adopt_rng_state))
+        self.modules.watch()
+        self._exits.callback(optimizer_hooks.register_optimizer_step_pre_hook(here(self._before_optimizer)).remove)
+        self._exits.callback(optimizer_hooks.register_optimizer_step_post_hook(here(self._after_optimizer)).remove)
+        self._exits.enter_context(seen_rng_states(here(self._adopt_rng_state)))
         self._after_call = self._exits.enter_context(self.target.running(self.storages, self.assumptions.append))
-        self._exits.enter_context(seen_resizes(self._resized))
-        self._exits.enter_context(watching(self))
-        self._exits.enter_context(run_plainly(self))
+        for context in (seen_resizes(here(self._resized)), watching(self), run_plainly(self)):
+            self._exits.enter_context(context)
         if self._folds is not None:
             self._exits.enter_context(self._folds.running(self, self._memo))
         self._run_eagerly()
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
+        return super().__enter__()  # type: ignore[no-untyped-call,no-any-return]
 
     def __exit__(self, *exception: object) -> None:
         try:
@@ -241,9 +243,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001  # autograd has no public door to the running node
         if func is _DETACH:
             return self._detach(args[0], node)
-        if func is _ADD and accumulates_in_place(node, args):
-            func = _ADD_IN_PLACE
-        func = filled_in_place(func, args)
+        func = self._in_place(func, node, args)
         tensors: list[torch.Tensor] = []
         collective = func.namespace in collectives.NAMESPACES
         if collective:
