@@ -256,3 +256,17 @@ def test_an_interrupt_passes_and_leaves_nothing_on():
     assert torch.equal(torch.get_rng_state(), before)
     assert type(functional.relu(torch.ones(1))) is torch.Tensor
     assert not nn.modules.module._global_forward_hooks
+
+
+def test_an_exception_of_the_backward_pass_is_said_to_be_of_it():
+    """A hook of a gradient runs in no module."""
+
+    def raises(_gradient):
+        raise KeyError("mine")
+
+    model = nn.Linear(IN, OUT)
+    model.weight.register_hook(raises)
+    with pytest.raises(KeyError, match="mine") as caught:
+        trace(model, _batch(), loss=_mean)
+    (note,) = caught.value.__notes__
+    assert "in the backward pass, at tracer/test_explained.py:" in note

@@ -370,3 +370,16 @@ def test_a_higher_order_operation_is_named():
     line = next(line for line in recorder.trace().ledger.unknown_lines)
     assert (line.op, line.kind, line.work.flops_full) == ("while_loop", "unknown", None)
     assert dict(line.shape) == {"flops_per_iteration": 2 * 4**3}
+
+
+def test_an_interrupt_while_it_comes_leaves_nothing_behind(monkeypatch):
+    """Ctrl-C between two hooks: those that were set are taken away."""
+
+    def interrupted(_recorder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchledger.tracer.recorder.watching", interrupted)
+    before = (torch.get_rng_state, len(module_hooks._global_forward_hooks))
+    with pytest.raises(KeyboardInterrupt), Recorder():
+        pass
+    assert before == (torch.get_rng_state, len(module_hooks._global_forward_hooks))

@@ -290,3 +290,50 @@ def test_the_deepest_model_that_runs_can_be_traced():
 def test_what_is_no_model(model, message):
     with pytest.raises(TraceError, match=message):
         trace(model, torch.randn(ROWS, IN), loss=_mean)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        torch.inference_mode,
+        lambda: torch.autograd.set_detect_anomaly(True),
+        lambda: torch.device("meta"),
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    ],
+    ids=["inference_mode", "detect_anomaly", "device", "autocast"],
+)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_on_around_a_trace_changes_nothing(around, precision):
+    """A default device, a search for NaN, autocast: the trace is of the step alone; they are on again afterwards."""
+    model, batch = nn.Linear(IN, OUT), torch.randn(ROWS, IN)
+    alone = trace(model, batch, loss=_mean, optimizer=torch.optim.AdamW, precision=precision)
+    with around():
+        before = (torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(), torch.get_default_device())
+        seen = trace(model, batch, loss=_mean, optimizer=torch.optim.AdamW, precision=precision)
+        assert before == (torch.is_inference_mode_enabled(), torch.is_anomaly_enabled(), torch.get_default_device())
+    assert seen.ledger == alone.ledger
+    assert seen.peak().peak_bytes == alone.peak().peak_bytes
+
+
+async def _coroutine():
+    pass
+
+
+def _generator():
+    yield
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (3, "int is no function. Pass a function that runs the step"),
+        (nn.Linear(IN, OUT), r"a model is no step. Use trace\(model, batch\)"),
+        (lambda batch: batch, r"called with nothing, and this one has a missing a required argument: 'batch'"),
+        (_coroutine, "_coroutine is a generator or coroutine: to call it runs nothing"),
+        (_generator, "_generator is a generator or coroutine"),
+    ],
+    ids=["number", "model", "argument", "coroutine", "generator"],
+)
+def test_what_is_no_step(step, message):
+    with pytest.raises(TraceError, match=message):
+        trace_step(step)

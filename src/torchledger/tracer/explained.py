@@ -25,8 +25,14 @@ _NEEDS_VALUES = (
     "Take the decision from shapes instead of values, pass the value in as a Python number, or trace a step that "
     "leaves this out"
 )
+_NEEDS_COUNTS = (
+    "How many entries a mask lets through is data: multiply by the mask (torch.where) instead of taking what it lets "
+    "through. In a mixture of experts choose by topk or argmax, and name the number of experts `num_experts` on the "
+    "module; loops over them are then traced"
+)
 _FAKE_KERNEL = "Register a fake kernel for it (torch.library.register_fake)"
 _NO_DATA = "a traced step has no data, but this needs the values of a tensor"
+_COUNTING = {torch.ops.aten.nonzero.default, torch.ops.aten.bincount.default, torch.ops.aten.masked_select.default}
 # What torch says -> problem and remedy; the first that is found counts. `{}` is torch's own message.
 _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
@@ -77,9 +83,19 @@ def explained(recorder: Recorder) -> Iterator[None]:
         if known is not None:
             problem, remedy = known
             raise TraceError(problem, module=module, source=source, remedy=remedy) from error
-        where = f"in module `{module}`" if module else "outside every module"
+        where = f"in module `{module}`" if module else _outside(error)
         error.add_note(f"while tracing a step, {where}" + (f", at {source}" if source else ""))
         raise
+
+
+def _outside(error: Exception) -> str:
+    """Where an exception that left no module comes from."""
+    last = error.__traceback__
+    while last is not None:
+        if last.tb_frame.f_code.co_name == "_engine_run_backward":
+            return "in the backward pass"
+        last = last.tb_next
+    return "outside every module"
 
 
 def _place(error: TraceError, recorder: Recorder) -> None:
@@ -91,7 +107,8 @@ def _place(error: TraceError, recorder: Recorder) -> None:
 def _known(error: Exception) -> tuple[str, str] | None:
     """Problem and remedy, `None` where the error is the user's own."""
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        return f"a traced step has no data, but {error.func} needs the values of a tensor", _NEEDS_VALUES
+        remedy = _NEEDS_COUNTS if error.func in _COUNTING else _NEEDS_VALUES
+        return f"a traced step has no data, but {error.func} needs the values of a tensor", remedy
     if isinstance(error, UnsupportedOperatorException):
         return f"{error.func} tells no shapes without data", _FAKE_KERNEL
     if isinstance(error, TypeError) and _is_of_a_call(error):

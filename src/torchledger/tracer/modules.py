@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
+
+from torchledger.tracer.threads import is_elsewhere
 
 
 class ModuleStack:
@@ -34,6 +37,7 @@ class ModuleStack:
         self._running: list[tuple[nn.Module, str, str, nn.Module | None]] = []
         self._of_kind: nn.Module | None = None
         self._handles: list[Any] = []
+        self._thread = get_ident()
 
     @property
     def depth(self) -> int:
@@ -52,6 +56,7 @@ class ModuleStack:
 
     def watch(self) -> None:
         """Set the global hooks."""
+        self._thread = get_ident()
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._enter),
             module_hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -76,6 +81,8 @@ class ModuleStack:
         self._on_root(root, prefix)
 
     def _enter(self, module: nn.Module, _inputs: Any) -> None:
+        if is_elsewhere(self._thread):
+            return
         if module not in self._names:
             self.register(module)
         self._running.append((module, self.path, self.kind, self._of_kind))
@@ -85,6 +92,8 @@ class ModuleStack:
             self.kind, self._of_kind = kind, module
 
     def _leave(self, module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        if is_elsewhere(self._thread):
+            return
         exception = sys.exc_info()[1]
         if outputs is None and exception is not None and id(exception) != self._exception:
             # Its number only: an exception held would hold every tensor of its frames.

@@ -48,11 +48,11 @@ class StepOptions:
         Raises:
             TraceError: says which option and why.
         """
-        if not isinstance(self.steps, int) or self.steps < 1:
+        if not _is_count(self.steps):
             raise TraceError(f"there is nothing to look at in {self.steps} steps", remedy="Run 1, 2 ...")
-        if not isinstance(self.accumulation_steps, int) or self.accumulation_steps < 1:
+        if not _is_count(self.accumulation_steps):
             raise TraceError(f"{self.accumulation_steps} micro-batches make no step", remedy="Take 1, 2 ...")
-        if not isinstance(self.gradient_clip, (int, float)) or not 0 <= self.gradient_clip < math.inf:
+        if not _is_norm(self.gradient_clip):
             raise TraceError(f"gradient_clip is {self.gradient_clip!r}, no norm", remedy="Take 0 (no clipping) or more")
         self._check_functions()
         if self.precision not in {"fp32", *_LOW}:
@@ -80,6 +80,14 @@ class StepOptions:
     def found_target(self) -> Target:
         """The target that name and chip stand for."""
         return target_of(self.target, self.chip)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+def _is_norm(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < math.inf
 
 
 class PlainStep:

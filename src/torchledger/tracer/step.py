@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -138,7 +139,7 @@ def _plain(  # noqa: PLR0917  # what one trace is made of
         step = _copied(reached.copies, model, batch, options)
         fixed = reached.copies.of(options.optimizer) if isinstance(options.optimizer, Optimizer) else None
         change(step.model)
-        with reached.swapped(), mode, recorder, explained(recorder), around(recorder):
+        with reached.swapped(), mode, recorder, explained(recorder), around(recorder), _outside_autocast():
             recorder.register(step.model)
             recorder.register_inputs(tensors_of(step.batch))
             with recorder.phase("build"):
@@ -183,6 +184,7 @@ def trace_step(
             is asked for.
     """
     StepOptions(steps=steps, target=target, chip=chip).check()
+    _require_step(step)
     found = partial(_tracing, target_of(target, chip), expert_tokens=expert_tokens)
     with contextlib.nullcontext() if world_size is None else ranks(world_size, rank):
         for is_builder in _guesses(step):
@@ -235,6 +237,27 @@ def _run(recorder: Recorder, step: Callable[[], object], steps: int, already: in
         step()
 
 
+def _require_step(step: object) -> None:
+    if isinstance(step, nn.Module):
+        raise TraceError("a model is no step", remedy="Use trace(model, batch), or pass a function that runs the step")
+    if not callable(step):
+        raise TraceError(f"{type(step).__name__} is no function", remedy="Pass a function that runs the step")
+    if inspect.isgeneratorfunction(step) or inspect.iscoroutinefunction(step) or inspect.isasyncgenfunction(step):
+        raise TraceError(
+            f"{getattr(step, '__name__', 'the step')} is a generator or coroutine: to call it runs nothing",
+            remedy="Pass a plain function that runs the step",
+        )
+    try:
+        inspect.signature(step).bind()
+    except TypeError as error:
+        raise TraceError(
+            f"a step is called with nothing, and this one has a {error}",
+            remedy="Pass lambda: step(...), its data given",
+        ) from error
+    except ValueError:  # a builtin, which does not tell
+        return
+
+
 def _require_module(model: object) -> None:
     if isinstance(model, nn.Module):
         return
@@ -268,12 +291,39 @@ def _tracing(
     target: Target, folds: _Folds, expert_tokens: Sequence[int] | None = None
 ) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
-    with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad():
+    with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad(), _on_cpu(target):
+        torch.autograd.set_detect_anomaly(False)  # it looks for NaN, and there is no data
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         recorder = Recorder(fake_mode=mode, target=target, folds=folds[0], routing=expert_tokens)
         recorder.assumptions.extend(folds[1])
         with finite_gradients(target, recorder.assumptions.append), _quiet():
             yield mode, recorder
+
+
+@contextlib.contextmanager
+def _on_cpu(target: Target) -> Iterator[None]:
+    """Fakes stand on the CPU, whatever the user's default device is; `cuda` means something to a target of CUDA."""
+    default = torch.get_default_device()
+    if default.type in {"cpu", target.name}:
+        yield
+        return
+    with torch.device("cpu"):
+        yield
+
+
+@contextlib.contextmanager
+def _outside_autocast() -> Iterator[None]:
+    """As outside every autocast: `precision` says what is on, and its casts are freed when the loss is there."""
+    depth = torch.autocast_increment_nesting() - 1
+    for _ in range(depth + 1):
+        torch.autocast_decrement_nesting()
+    for device in ("cpu", "cuda"):
+        torch.set_autocast_enabled(device, False)
+    try:
+        yield
+    finally:
+        for _ in range(depth):
+            torch.autocast_increment_nesting()
 
 
 @contextlib.contextmanager

@@ -5,18 +5,28 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+_ONE_AT_A_TIME = threading.RLock()
 #: Four times Python's own: the deepest model that runs by itself can be traced.
 _CALLS_WITHIN_CALLS = 4000
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave every global random stream and every global setting of torch as it was, whatever happens inside."""
+    """Leave every global random stream and every global setting of torch as it was, whatever happens inside.
+
+    One thread is inside at a time: what it puts in the place of torch's functions is there for all of them.
+    """
+    with _ONE_AT_A_TIME:
+        yield from _put_back()
+
+
+def _put_back() -> Iterator[None]:
     put_back = [*_random_streams(), *_settings()]
     # A copy, and an operation that is looked at, take more calls within calls than the step by itself would.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _CALLS_WITHIN_CALLS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ from torchledger.tracer.folding.segments import OUTSIDE, Label, Segments
 from torchledger.tracer.folding.unfold import Filled, unfolded
 from torchledger.tracer.memo import Made, Memo, Result
 from torchledger.tracer.storages import Entry
+from torchledger.tracer.threads import is_elsewhere
 
 if TYPE_CHECKING:
     from torchledger.tracer.recorder import Recorder
@@ -65,9 +67,12 @@ class Folds:
         self._recorder, self._memo = recorder, memo
         autograd: Any = torch.autograd
         original = autograd._engine_run_backward  # noqa: SLF001  # where every backward pass begins and ends
+        thread = get_ident()
 
         def run_backward(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
+            if is_elsewhere(thread):
+                return result
             if torch._C._current_graph_task_id() == -1:  # noqa: SLF001  # whether autograd's engine runs; no public door
                 self.segments.open(OUTSIDE, recorder.storages.num_events, len(recorder.calls))
                 self._fill_gradients()
