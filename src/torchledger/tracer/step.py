@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
 from torchledger.machine import Chip
+from torchledger.tracer.caches import without_fakes
 from torchledger.tracer.copying import Copies
 from torchledger.tracer.distributed import of_this_rank, ranks
 from torchledger.tracer.documents import document_exact
@@ -291,7 +292,14 @@ def _tracing(
     target: Target, folds: _Folds, expert_tokens: Sequence[int] | None = None
 ) -> Iterator[tuple[FakeTensorMode, Recorder]]:
     """A fake mode and a recorder, every global of torch that is touched put back."""
-    with undisturbed(), as_if_real(), torch.inference_mode(mode=False), torch.enable_grad(), _on_cpu(target):
+    with (
+        undisturbed(),
+        without_fakes(),
+        as_if_real(),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+        _on_cpu(target),
+    ):
         torch.autograd.set_detect_anomaly(False)  # it looks for NaN, and there is no data
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         recorder = Recorder(fake_mode=mode, target=target, folds=folds[0], routing=expert_tokens)
