@@ -18,9 +18,9 @@ def document_exact(trace: Trace, lengths: Sequence[int], *, causal: bool = True)
 
     Every attention line whose queries and keys are the packed sequence (the lengths' sum) is counted on the pairs of
     its documents: l·(l+1)/2 for each causal one, l² otherwise. A line whose kernel says itself that it is not causal
-    (exact equals full) is not; one with a causal window (told by the count of its pairs) keeps it; any other is unknown then. A kernel of
-    sequences end to end (varlen) runs the documents alone, within its own window, so that its full and executed FLOPs
-    are theirs as well; it must have been told as many ends as there are documents.
+    (exact equals full) is not; one with a causal window (told by the count of its pairs) keeps it; any other is unknown
+    then. A kernel of sequences end to end (varlen) runs the documents alone, within its own window, so that its full
+    and executed FLOPs are theirs as well; it must have been told as many ends as there are documents.
 
     Args:
         trace: of a step on packed sequences.

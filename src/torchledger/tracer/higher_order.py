@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 
 from torchledger.ledger import CONTRACTIONS
 from torchledger.tracer.layouts import results_of
+from torchledger.tracer.masks import INDEXED, taken
 from torchledger.tracer.pricing import price
 from torchledger.tracer.signature import Encoder, decode, meta_of
 from torchledger.tracer.targets.cuda.replacing import INSTEAD, KEPT_WHOLE
@@ -63,7 +64,7 @@ def run_plainly(recorder: Recording) -> Iterator[None]:
 
 
 def is_whole(func: Any) -> bool:
-    """Whether an operation stands for others: a higher-order one, or one that is made of others (`linear`).
+    """Whether an operation may stand for others: a higher-order one, one made of others (`linear`), `x[mask]`.
 
     Autograd takes the latter apart before they come here; in inference mode nobody does, though the kernels that run
     are the same.
@@ -95,6 +96,8 @@ def run_whole(recorder: Recording, func: Any, args: tuple[Any, ...], kwargs: dic
         if run is None:
             return NotImplemented
         return run(recorder, lambda: _recorded(recorder), func, *args, **kwargs)
+    if func in INDEXED:
+        return taken(lambda: _recorded(recorder), func, args, kwargs)
     TorchDispatchMode.__enter__(recorder)  # type: ignore[no-untyped-call,arg-type]  # which is such a mode
     try:
         instead = INSTEAD.get(func)  # what the target runs
@@ -252,7 +255,7 @@ def _map(  # as above
         return tree_map(lambda *column: torch.stack(column), *rows)
 
 
-_WHOLE: dict[Any, bool] = {}
+_WHOLE: dict[Any, bool] = dict.fromkeys(INDEXED, True)
 _Context: TypeAlias = Callable[[], contextlib.AbstractContextManager[None]]
 _RUNS: dict[str, Callable[..., Any]] = {"cond": _cond, "while_loop": _while_loop, "scan": _scan, "map_impl": _map}
 #: Where torch keeps them.

@@ -29,7 +29,7 @@ def stand_in(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], routing: 
         routing.assume("torch's encoder in evaluation: padded tokens are computed too (which ones there are is data)")
         return False
     if func is not _GROUPED:
-        return routing.places(args[0])
+        return routing.result(func, args)
     if args[0].dtype is torch.bfloat16:
         return None
     return _grouped(*args, **kwargs)

@@ -19,6 +19,8 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
 _VALUE = "torchledger_value"
+#: What is to be called when somebody asks for a value that was assumed.
+_ASKED = "torchledger_asked"
 #: Larger ones are not kept: a value is real memory, and real work.
 _LARGEST = 1 << 16
 _MADE_OF_NUMBERS = frozenset({"arange", "zeros", "ones", "full", "scalar_tensor"})
@@ -52,12 +54,18 @@ class Values:
             if any(tensor.untyped_storage()._cdata in self._spoiled for tensor in tensors):  # noqa: SLF001  # the storage's address
                 return self._run(func, args, kwargs, key, tensors)
             if func is _ITEM:
+                value = read(tensors[0])
                 with no_dispatch():
-                    return tensors[0].__dict__[_VALUE].item()
+                    return value.item()
         elif func.namespace != "aten" or func.name().removeprefix("aten::").partition(".")[0] not in _MADE_OF_NUMBERS:
             return self._run(func, args, kwargs, key, tensors)
         result = self._run(func, args, kwargs, key, tensors)
         self._tell(func, args, kwargs, result)
+        asked = next((tensor.__dict__[_ASKED] for tensor in tensors if _ASKED in tensor.__dict__), None)
+        if asked is not None:
+            for fake in tree_leaves(result):
+                if isinstance(fake, FakeTensor) and _VALUE in fake.__dict__:
+                    fake.__dict__[_ASKED] = asked
         return result
 
     def _tell(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -77,9 +85,25 @@ class Values:
 
     def _spoil(self, func: Any, args: tuple[Any, ...]) -> None:
         """What is written in place from unknown values is unknown, as is everything that shares its memory."""
-        for argument, value in zip(func._schema.arguments, args, strict=False):  # noqa: SLF001  # torch's only way to a schema
+        schema = getattr(func, "_schema", None)  # a higher-order operation has none, and writes nothing
+        for argument, value in zip(schema.arguments if schema else (), args, strict=False):
             if argument.is_write and isinstance(value, torch.Tensor) and _VALUE in value.__dict__:
                 self._spoiled.add(value.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+
+
+def know(fake: torch.Tensor, value: torch.Tensor, asked: Callable[[], None]) -> None:
+    """Say what a tensor is assumed to hold; `asked` is called when somebody reads that, or what is computed from it."""
+    fake.__dict__[_VALUE], fake.__dict__[_ASKED] = value, asked
+
+
+def read(fake: torch.Tensor) -> torch.Tensor:
+    """A copy of the value of a tensor whose value is known."""
+    asked = fake.__dict__.get(_ASKED)
+    if asked is not None:
+        asked()
+    with no_dispatch():
+        copied: torch.Tensor = fake.__dict__[_VALUE].clone()
+        return copied
 
 
 def _value(leaf: Any) -> Any:
@@ -88,14 +112,28 @@ def _value(leaf: Any) -> Any:
 
 @contextlib.contextmanager
 def asked_as_if_real() -> Iterator[None]:
-    """Let transformers ask fake tensors whose values are known what it asks real ones."""
+    """Let transformers and numpy ask fake tensors whose values are known what they ask real ones."""
     module: Any = sys.modules.get("transformers.utils.import_utils")
-    if module is None:
-        yield
-        return
-    original = module.is_fake_tensor
-    module.is_fake_tensor = lambda x: bool(original(x)) and _VALUE not in x.__dict__
+    original = getattr(module, "is_fake_tensor", None)
+    if module is not None:
+        module.is_fake_tensor = lambda x: bool(original and original(x)) and _VALUE not in x.__dict__
+    outer = FakeTensor.__dict__.get("numpy")  # of a trace around this one
+    FakeTensor.numpy = _numpy  # type: ignore[assignment,method-assign]  # torch.Tensor's is the one underneath
     try:
         yield
     finally:
-        module.is_fake_tensor = original
+        del FakeTensor.numpy
+        if outer is not None:
+            FakeTensor.numpy = outer  # type: ignore[method-assign]  # as above
+        if module is not None:
+            module.is_fake_tensor = original
+
+
+def _numpy(fake: FakeTensor, **options: Any) -> Any:
+    """`Tensor.numpy`: an array of its own, which torch's would share with the tensor."""
+    seen = fake.view(fake.shape)  # which knows no value where something unknown was written
+    if _VALUE not in seen.__dict__:
+        return torch.Tensor.numpy(fake, **options)
+    value = read(seen)
+    with no_dispatch():
+        return value.numpy()
