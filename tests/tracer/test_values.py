@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torchledger.tracer import TraceError, trace_step
 
@@ -59,3 +60,10 @@ def test_a_value_written_in_place_is_the_value():
 def test_what_is_not_known_is_refused(make):
     with pytest.raises(TraceError, match="no data"):
         trace_step(lambda: lambda: bool(make().any()), steps=1)
+
+
+def test_a_trace_within_a_trace():
+    """The inner one puts back what the outer one put in place."""
+    before = FakeTensor.numpy
+    trace_step(lambda: trace_step(lambda: torch.arange(3).numpy()), steps=1)
+    assert FakeTensor.numpy is before
