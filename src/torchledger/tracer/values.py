@@ -118,14 +118,11 @@ def asked_as_if_real() -> Iterator[None]:
     if module is not None:
         module.is_fake_tensor = lambda x: bool(original and original(x)) and _VALUE not in x.__dict__
     outer = FakeTensor.__dict__.get("numpy")  # of a trace around this one
-    outer = FakeTensor.__dict__.get("numpy")  # of a trace around this one
     FakeTensor.numpy = _numpy  # type: ignore[assignment,method-assign]  # torch.Tensor's is the one underneath
     try:
         yield
     finally:
         del FakeTensor.numpy
-        if outer is not None:
-            FakeTensor.numpy = outer  # type: ignore[method-assign]  # as above
         if outer is not None:
             FakeTensor.numpy = outer  # type: ignore[method-assign]  # as above
         if module is not None:
