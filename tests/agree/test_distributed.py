@@ -3,74 +3,16 @@
 from dataclasses import replace
 
 import torch
-import torch.distributed as dist
 import torch.multiprocessing
 from distributed_steps import MIXED, fsdp
+from real_ranks import N, collectives, measured_rank, replicated, sharded
 from small_llama import Llama, Sizes, data, loss_of
-from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.fsdp import fully_shard
 
-from torchledger.meter.allocator import allocations
-from torchledger.tracer import Recorder, ranks, trace_step
-
-N = 2
-
-
-def _layers():
-    return nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 33))
-
-
-def _sharded():
-    """A step of FSDP2, whose last layer's 33 rows are 17 and 16."""
-    mesh = init_device_mesh("cpu", (N,))
-    model = _layers()
-    for layer in (model[0], model[2]):
-        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float64))
-    fully_shard(model, mesh=mesh)
-    return _step(model, torch.optim.AdamW(model.parameters(), foreach=False))
-
-
-def _replicated():
-    """A step of DDP."""
-    model = DistributedDataParallel(_layers())
-    return _step(model, torch.optim.SGD(model.parameters(), 0.1, foreach=False))
-
-
-def _step(model, optimizer):
-    x = torch.randn(8, 64)
-
-    def step():
-        model(x).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def _rank(rank, build, folder):
-    """One real rank: the allocator's peak of a step, and the collectives that a recorder sees in another."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", N), rank=rank, world_size=N)
-    step = build()
-    for _ in range(3):
-        step()
-    measured = allocations(step)
-    with Recorder() as recorder:
-        step()
-    torch.save((measured.peak_bytes, measured.end_bytes, _collectives(recorder.trace())), f"{folder}/{rank}")
-    dist.destroy_process_group()
-
-
-def _collectives(trace):
-    return sorted(
-        (line.op, line.shape, line.number_format, line.times)
-        for line in trace.ledger.lines
-        if line.kind == "collective"
-    )
+from torchledger.tracer import ranks, trace_step
 
 
 def _traced(build, rank):
@@ -87,11 +29,11 @@ def _traced(build, rank):
         for index, call in enumerate(trace.calls[trace.first_call :], trace.first_call)
         if call.signature.op in {"c10d._reduce_scatter_base_.default", "c10d._allgather_base_.default"}
     ]
-    return max(*curve, *copies), curve[-1], _collectives(trace)
+    return max(*curve, *copies), curve[-1], collectives(trace)
 
 
 def _compare(build, folder):
-    torch.multiprocessing.spawn(_rank, (build, str(folder)), nprocs=N)
+    torch.multiprocessing.spawn(measured_rank, (build, str(folder)), nprocs=N)
     for rank in range(N):
         peak, end, collectives = torch.load(f"{folder}/{rank}", weights_only=False)
         assert _traced(build, rank) == (peak, end, collectives)
@@ -99,12 +41,12 @@ def _compare(build, folder):
 
 def test_real_ranks_of_fsdp_allocate_and_send_as_traced(tmp_path):
     """Two processes over gloo: peak of a step to the byte, and the same collectives, on both ranks."""
-    _compare(_sharded, tmp_path)
+    _compare(sharded, tmp_path)
 
 
 def test_real_ranks_of_ddp_allocate_and_send_as_traced(tmp_path):
     """Two processes over gloo: peak of a step to the byte, and the same collectives, on both ranks."""
-    _compare(_replicated, tmp_path)
+    _compare(replicated, tmp_path)
 
 
 def test_the_peak_of_fsdp_is_that_of_torchs_own_tracker():
