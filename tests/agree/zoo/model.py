@@ -82,6 +82,13 @@ def _published(name: str) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in {"model_type", "architectures"}}
 
 
+def checkpointed(model: Any) -> None:
+    """Let a model of transformers recompute its layers, whatever its version calls that."""
+    new, old = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    with quiet():
+        getattr(model, new if hasattr(model, new) else old)()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Hold back what transformers logs about missing faster kernels."""

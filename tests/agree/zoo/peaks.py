@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from zoo.families import named
+from zoo.model import checkpointed
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "loop": lambda parameters: torch.optim.AdamW(parameters, foreach=False, fused=False),
@@ -53,7 +54,7 @@ class Run:
         zoo_model = named(self.name)
         model, batch = zoo_model.build("tiny"), zoo_model.example("tiny")
         if self.checkpointing:
-            model.gradient_checkpointing_enable()
+            checkpointed(model)
         optimizer = OPTIMIZERS[self.optimizer](model.parameters())
 
         def step() -> None:
