@@ -56,7 +56,7 @@ def _if_tensor(x):
         (lambda x: torch.tensor(x.tolist()), "needs the values of a tensor", "from shapes"),
         (lambda x: torch.from_numpy(x.detach().numpy()), "needs the values of a tensor", "from shapes"),
         (lambda x: x[: int(x.sum())], "needs the values of a tensor", "from shapes"),
-        (lambda x: x[torch.nonzero(x.sum(1))[:, 0]], "needs the values of a tensor", "from shapes"),
+        (lambda x: x[torch.nonzero(x.sum(1))[:, 0]], "needs the values of a tensor", "multiply by the mask"),
         (lambda x: torch.masked_select(x, x > 0), "needs the values of a tensor", "from shapes"),
         (torch.unique, "needs the values of a tensor", "from shapes"),
         (lambda x: (f"{x.mean():.3f}", x)[1], "needs the values of a tensor", "Python number"),
