@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from torchledger.tracer.copying import Copies
 from torchledger.tracer.fake import Fakes, as_if_real
+from torchledger.tracer.step import trace_step
 from torchledger.tracer.undisturbed import undisturbed
 
 
@@ -71,3 +72,33 @@ def test_random_streams_are_put_back(exception):
     except ValueError:
         pass
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_step_may_copy_a_model():
+    """A moving average is a deep copy: its parameters are new, keep their flags, and ties in it stay ties."""
+
+    def build():
+        model = nn.ModuleDict({"embedding": nn.Embedding(4, 2), "head": nn.Linear(2, 4, bias=False)})
+        model["head"].weight = model["embedding"].weight
+        model.register_buffer("scale", torch.ones(2))
+        model["embedding"].weight.requires_grad_(requires_grad=False)
+        average = copy.deepcopy(model)
+        assert average["head"].weight is average["embedding"].weight is not model["head"].weight
+        assert isinstance(average["head"].weight, nn.Parameter)
+        assert not average["head"].weight.requires_grad
+        return lambda: average["head"].weight.lerp_(model["head"].weight, 0.1)
+
+    copies = [block for block in trace_step(build).timeline.blocks if block.op == "aten.clone.default"]
+    assert sorted(block.num_bytes for block in copies) == [2 * 4, 4 * 2 * 4]
+    assert FakeTensor not in copy._deepcopy_dispatch
+
+
+def test_a_result_cannot_be_copied():
+    """As torch has it: what was computed from something that trains is no leaf."""
+
+    def build():
+        x = torch.ones(2, requires_grad=True)
+        return lambda: copy.deepcopy(x * 2)
+
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        trace_step(build)

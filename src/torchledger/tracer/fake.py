@@ -16,7 +16,7 @@ from torch.utils import _foreach_utils as foreach_utils
 
 from torchledger.tracer.errors import TraceError
 from torchledger.tracer.layouts import told
-from torchledger.tracer.values import asked_as_if_real
+from torchledger.tracer.values import asked_as_if_real, hold
 
 # `copy.deepcopy` looks here first, so a function entered for a type copies every object of that type, however deep.
 _copiers: dict[type, Callable[[Any, dict[int, Any]], Any]] = copy._deepcopy_dispatch  # type: ignore[attr-defined]  # noqa: SLF001  # the one place where a copy's copies can be chosen
@@ -33,6 +33,7 @@ class Fakes:
         self.memo: dict[int, Any] = {}
         self._mode = mode
         self._storages: dict[int, torch.Tensor] = {}
+        self._held: dict[int, torch.UntypedStorage] = {}
 
     def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake of a tensor.
@@ -43,6 +44,7 @@ class Fakes:
         fake: torch.Tensor | None = self.memo.get(id(tensor))
         if fake is None:
             fake = self.memo[id(tensor)] = self._faked(tensor)
+            hold(fake, tensor, self._held)
         return fake
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -112,20 +114,44 @@ class Fakes:
 def as_if_real() -> Iterator[None]:
     """Let torch take the same path for fake tensors as for real ones where it looks at their class.
 
-    Optimizers and `clip_grad_norm_` run one parameter at a time for a tensor class they do not know.
+    Optimizers and `clip_grad_norm_` run one parameter at a time for a tensor class they do not know, and
+    `copy.deepcopy` asks a tensor of such a class where its data are: a step may copy a model (a moving average).
     """
     known = (foreach_utils._foreach_supported_types, optimizer_module._foreach_supported_types)  # noqa: SLF001  # torch's own subclasses (DTensor) enter themselves here too
     for types in known:
         types.append(FakeTensor)
     original = nn.init._no_grad_trunc_normal_  # the only function of torch.nn.init that looks at values
     nn.init._no_grad_trunc_normal_ = _truncated_normal
+    _copiers[FakeTensor] = _deepcopied
     try:
         with asked_as_if_real():
             yield
     finally:
+        del _copiers[FakeTensor]
         nn.init._no_grad_trunc_normal_ = original
         for types in known:
             types.remove(FakeTensor)
+
+
+def _deepcopied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A copy of a fake tensor, as `torch.Tensor.__deepcopy__` and that of parameters make one of a real tensor.
+
+    Raises:
+        RuntimeError: it was computed from something that requires a gradient, as torch has it.
+    """
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+        )
+    copied = tensor.detach().clone(memory_format=torch.preserve_format)
+    if isinstance(tensor, nn.Parameter):
+        copied = nn.Parameter(copied, tensor.requires_grad)
+    else:
+        copied.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            copied.grad = copy.deepcopy(tensor.grad, memo)
+    memo[id(tensor)] = copied
+    return copied
 
 
 def _truncated_normal(  # noqa: PLR0917  # the arguments of the function it stands in for

@@ -267,9 +267,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             self.scalars.entered(node)
             if func in SAVING and not isinstance(args[1], torch.Tensor):
                 key = with_wrapped_number(key)
-        index = len(self.calls)
-        self._positions.append(self.storages.num_events)
-        result = self._run(func, args, kwargs, key, tensors)
+        index, begun = len(self.calls), self.storages.num_events
+        result = self._run(func, args, kwargs, key, tensors)  # may raise what an optimizer's `.item()` is answered for
+        self._positions.append(begun)
         results = results_of(result)
         self._allocate(results, addresses, func, place, index)
         if self._after_call is not None:

@@ -47,3 +47,22 @@ def test_a_scaler_tells_its_first_scale():
         return step
 
     assert trace_step(build, steps=1).num_parameters == 8 * 8 + 8
+
+
+def test_an_answered_question_is_no_call():
+    """Adafactor asks for norms; every call after that stands at its own place in the timeline."""
+
+    def build():
+        model = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.Adafactor(model.parameters())
+
+        def step():
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+
+        return step
+
+    trace = trace_step(build)
+    assert len(trace.timeline.call_positions) == len(trace.calls)
+    made = [block for block in trace.timeline.blocks if block.call >= 0 and not block.op.startswith("aten.lift")]
+    assert all(trace.timeline.call_positions[block.call] <= block.allocated for block in made)
