@@ -57,7 +57,7 @@ def _if_tensor(x):
         (lambda x: torch.from_numpy(x.detach().numpy()), "needs the values of a tensor", "from shapes"),
         (lambda x: x[: int(x.sum())], "needs the values of a tensor", "from shapes"),
         (lambda x: x[torch.nonzero(x.sum(1))[:, 0]], "needs the values of a tensor", "multiply by the mask"),
-        (lambda x: torch.masked_select(x, x > 0), "needs the values of a tensor", "from shapes"),
+        (lambda x: torch.masked_select(x, x > 0), "needs the values of a tensor", "multiply by the mask"),
         (torch.unique, "needs the values of a tensor", "from shapes"),
         (lambda x: (f"{x.mean():.3f}", x)[1], "needs the values of a tensor", "Python number"),
         (
@@ -270,3 +270,51 @@ def test_an_exception_of_the_backward_pass_is_said_to_be_of_it():
         trace(model, _batch(), loss=_mean)
     (note,) = caught.value.__notes__
     assert "in the backward pass, at tracer/test_explained.py:" in note
+
+
+def _packed(x):
+    lengths = x.sum((1, 2)).long()
+    return nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False).data
+
+
+def _jagged(x):
+    return nn.functional.relu(torch.nested.nested_tensor([x[:3], x[3:]], layout=torch.jagged)).values()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of prototypes and of what will go
+@pytest.mark.parametrize(
+    ("function", "problem", "remedy"),
+    [
+        (lambda x: _packed(x[None]), "_pack_padded_sequence.default needs the values", "on the padded batch"),
+        (_jagged, "jagged nested tensors have sizes that are data", "to_padded_tensor"),
+    ],
+    ids=["packed sequences", "jagged"],
+)
+def test_what_no_trace_can_run_says_what_to_trace_instead(function, problem, remedy):
+    """Sizes that are data have a remedy each."""
+    with pytest.raises(TraceError) as caught:
+        trace(_nested(function), _batch(), loss=_mean)
+    assert problem in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_jagged_batch_is_refused_before_anything_runs():
+    """It names the padded batch instead."""
+    batch = torch.nested.nested_tensor([torch.zeros(3, IN), torch.zeros(5, IN)], layout=torch.jagged)
+    with pytest.raises(TraceError, match=r"jagged nested tensors .* Pass the padded batch"):
+        trace(nn.Linear(IN, OUT), batch, loss=_mean)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_dynamically_quantized_module_is_refused():
+    """Its weights are inside an object of C++; the module that it was made of can be traced."""
+    quantized = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(IN, OUT)), {nn.Linear})
+    batch = _batch()
+
+    @torch.no_grad()
+    def step():
+        quantized(batch)
+
+    with pytest.raises(TraceError, match=r"dynamically quantized module .* in module `0` .*that it was made of"):
+        trace_step(step)

@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from torchledger.tracer import Recorder, trace_step
+from torchledger.tracer import Recorder, trace, trace_step
 
 ENDS = [16, 32, 48, 64]
 CASES = {
@@ -51,3 +51,32 @@ def test_a_padded_batch_of_the_encoder_in_evaluation():
     # A layer: 8 tokens by 4·16² + 2·16·32, and two products of 2·2·4·4·8 multiply-adds.
     assert seen.ledger.flops == 2 * (2 * 8 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * (2 * 2 * 4 * 4 * 8))
     assert any("padded tokens" in assumption for assumption in seen.assumptions)
+
+
+class Ctc(torch.nn.Module):
+    """CTC loss of 9 frames and 2 sequences, whose lengths come with the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = torch.nn.Linear(4, 5)
+
+    def forward(self, x, targets, frames, lengths):
+        """The loss of one target of 3 tokens for each sequence, padded or end to end."""
+        return functional.ctc_loss(self.scores(x).log_softmax(-1), targets, frames, lengths)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (6,)], ids=["padded", "end to end"])
+def test_ctc_loss_of_lengths_that_are_data(shape):
+    """Targets are taken to be as long as they may be; log α is of 9 frames and 2·3 + 1 states, as in a real run."""
+    batch = (
+        torch.zeros(9, 2, 4), torch.ones(shape, dtype=torch.long), torch.tensor([9, 9]), torch.tensor([3, 3]),
+    )  # fmt: skip
+    seen = trace(Ctc(), batch, loss=lambda loss, _: loss)
+    assert any("their lengths are data" in text for text in seen.assumptions)
+    with Recorder() as recorder:
+        Ctc()(*batch)
+
+    def made(timeline):
+        return {block.num_bytes for block in timeline.blocks if "_ctc_loss" in block.op and "backward" not in block.op}
+
+    assert made(seen.timeline) == made(recorder.trace().timeline) == {2 * 4, 2 * 9 * 7 * 4}

@@ -184,7 +184,7 @@ def _nested(function):
     [
         (lambda x: x if x.sum() > 0 else -x, "_local_scalar_dense.default needs the values", "from shapes"),
         (lambda x: x * x.max().item(), "needs the values of a tensor", "Python number"),
-        (lambda x: x[x > 0], "aten.nonzero.default needs the values", "from shapes"),
+        (lambda x: x[x > 0], "aten.nonzero.default needs the values", "multiply by the mask"),
         (lambda x: torch.from_numpy(x.detach().numpy()), "needs the values of a tensor", "from shapes"),
         (lambda x: x.to("cuda"), "a device that is not there", "where the module's parameters are"),
     ],

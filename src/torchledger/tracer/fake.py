@@ -80,6 +80,12 @@ class Fakes:
                 "the model has lazy parameters, whose shapes are not known yet",
                 remedy="Run it once on a small real batch, or give its modules sizes (nn.Linear for nn.LazyLinear)",
             )
+        if tensor.is_nested:
+            raise TraceError(
+                "jagged nested tensors have sizes that are data, which a trace does not have",
+                remedy="Pass the padded batch (torch.nested.to_padded_tensor), or sequences end to end and "
+                "document_lengths",
+            )
         if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
             if not tensor.is_leaf:  # the graph behind it is not the step's
                 return self._mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_()

@@ -128,3 +128,20 @@ def test_the_methods_are_put_back():
     _blocks(lambda: lambda: None)
     assert before == (torch.Tensor.to, torch.Tensor.cuda, torch.zeros)
     assert "to" not in vars(torch.Tensor)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda"), "cpu"])
+def test_a_generator_of_any_device_draws(device):
+    """`torch.Generator(device="cuda")` fills tensors on the GPU; it is a generator to whoever asks."""
+
+    def step():
+        generator = torch.Generator(device=device).manual_seed(3)
+        assert isinstance(generator, torch.Generator)
+        made = torch.randn(4, generator=generator, device=device)
+        nn.init.normal_(made, generator=generator)
+        assert made.is_cuda is ("cuda" in str(device))
+
+    plain = torch.Generator
+    (block,) = _blocks(lambda: step)
+    assert block.num_bytes == 4 * 4
+    assert torch.Generator is plain

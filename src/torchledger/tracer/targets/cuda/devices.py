@@ -51,6 +51,7 @@ def devices_of_cuda(storages: Storages) -> Iterator[None]:
     factories: dict[str, Callable[..., Any]]
     factories = {name: where.factory(made) for name, made in vars(torch).items() if _is_among(made, constructors)}
     factories |= {like.__name__: where.factory(like, keeps_place=True) for like in _LIKE}
+    factories["Generator"] = _Generator
     factories["set_default_device"] = lambda _device: None  # the GPU is the default
     with (
         replaced(torch.Tensor, methods),
@@ -99,6 +100,23 @@ def _method(bound: Callable[..., Any]) -> Callable[..., Any]:
         return bound(tensor, *args, **kwargs)
 
     return method
+
+
+class _OfAnyDevice(type):
+    """Every generator is one of `_Generator`'s."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _PlainGenerator)
+
+
+_PlainGenerator = torch.Generator
+
+
+class _Generator(metaclass=_OfAnyDevice):
+    """`torch.Generator`, on the CPU where one of CUDA is asked for: the fakes that it fills stand there."""
+
+    def __new__(cls, device: Any = "cpu") -> torch.Generator:  # type: ignore[misc]  # a plain one
+        return _PlainGenerator("cpu" if is_cuda(device) else device)
 
 
 class _Where:
