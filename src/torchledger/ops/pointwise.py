@@ -47,6 +47,8 @@ per_element: dict[str, PerElement] = {
     "neg": PerElement(0, 0, 0, 0, 1, 1),
     "abs": PerElement(1, 0, 2, 0),  # compare; compare, mul
     "square": PerElement(1, 0, 2, 0),  # a·a; 2·a·dy
+    "cube": PerElement(2, 0, 4, 0),  # a·a·a; 3·a·a·dy
+    "inverse_square": PerElement(1, 1, 4, 1),  # 1/(a·a); -2/(a·a·a)·dy
     "sqrt": PerElement(0, 1, 1, 1),  # √a; dy/(2·√a)
     "rsqrt": PerElement(0, 1, 4, 0),  # 1/√a; -½·dy·y·y·y
     "reciprocal": PerElement(0, 1, 2, 0),  # 1/a; -dy·y·y

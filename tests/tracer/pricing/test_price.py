@@ -86,7 +86,9 @@ def test_fused_attention_counts_the_square_in_full_and_the_triangle_exactly():
         (lambda: torch.zeros(10) + torch.zeros(10), "add", "pointwise", 10, 0),
         (lambda: torch.add(torch.zeros(10), torch.zeros(10), alpha=2), "add_scaled", "pointwise", 20, 0),
         (lambda: torch.zeros(10) ** 2, "square", "pointwise", 10, 0),
-        (lambda: torch.zeros(10) ** 3, "pow", "pointwise", 0, 10),
+        (lambda: torch.zeros(10) ** 3, "cube", "pointwise", 2 * 10, 0),  # PowKernel.cpp: a·a·a
+        (lambda: torch.ones(10) ** -2, "inverse_square", "pointwise", 10, 10),  # 1/(a·a)
+        (lambda: torch.ones(10) ** 2.5, "pow", "pointwise", 0, 10),
         (lambda: functional.silu(torch.zeros(10)), "silu", "pointwise", 10, 20),
         (lambda: functional.gelu(torch.zeros(10), approximate="tanh"), "gelu_tanh", "pointwise", 80, 10),
         (lambda: torch.zeros(2, 5).sum(-1), "sum", "reduction", 2 * 4, 0),

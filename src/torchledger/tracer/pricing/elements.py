@@ -59,7 +59,7 @@ _BACKWARD = {
 @price_of("pow")
 def power(seen: Seen) -> tuple[Piece, ...]:
     """a^c; the exponents that torch has a shorter way for are counted as that way."""
-    shorter = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+    shorter = {2: "square", 3: "cube", -2: "inverse_square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
     exponent = seen.arguments.get("exponent")
     if exponent == 1:
         return ops.copy(seen.num_results)
