@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchledger.tracer import trace
+from torchledger.tracer import Recorder, trace, trace_step
 from torchledger.tracer.layouts import held, results_of
 
 
@@ -27,3 +27,35 @@ def test_a_sparse_gradient_is_in_the_timeline():
     gradients = {block.num_bytes for block in seen.timeline.blocks if block.part == "gradients"} - {0}
     assert gradients == {4 * 8 * 4, 4 * 8}
     assert not any(block.num_bytes == 1000 * 8 * 4 for block in seen.timeline.blocks if block.part != "parameters")
+
+
+def _sparse_step():
+    table, head = nn.Embedding(200, 16, sparse=True), nn.Linear(16, 4)
+    optimizer = torch.optim.SGD([*table.parameters(), *head.parameters()], lr=0.1)
+    ids = torch.arange(32).view(4, 8)
+
+    def step():
+        head(table(ids)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def test_a_sparse_gradient_keeps_its_rows_on_fake_tensors_too():
+    """32 looked up rows of 16, indices of 8 bytes: in memory, in bytes, and as adds of the optimizer."""
+    fake = trace_step(_sparse_step)
+    with Recorder() as recorder:
+        with recorder.phase("build"):
+            step = _sparse_step()
+        for number in (1, 2):
+            recorder.mark(f"step {number}")
+            step()
+    real = recorder.trace(since="step 2")
+    assert fake.ledger.is_complete
+    assert fake.ledger.lines == real.ledger.lines
+    assert fake.timeline.blocks == real.timeline.blocks
+    rows = [block for block in fake.timeline.blocks if block.part == "gradients" and block.call >= fake.first_call]
+    assert {32 * 16 * 4, 32 * 8} <= {block.num_bytes for block in rows}
+    (update,) = fake.ledger.where(lambda line: line.phase == "optimizer" and line.work.flops_full == 2 * 32 * 16)
+    assert update.work.bytes_written == 32 * 16 * 4

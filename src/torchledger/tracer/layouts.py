@@ -28,6 +28,9 @@ def held(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [inner for part in parts if isinstance(part, torch.Tensor) for inner in held(part)]
     if tensor.layout is torch.strided:
         return [tensor]
+    made: tuple[torch.Tensor, ...] | None = getattr(tensor, "stored_parts", None)
+    if made is not None:
+        return list(made)
     if not isinstance(tensor, FakeTensor):  # a fake mode would answer for a real one with nothing
         with no_dispatch():
             return _parts(tensor)
@@ -63,6 +66,13 @@ def num_values(tensor: torch.Tensor) -> int | None:
     if tensor.layout is torch.sparse_coo or tensor.layout in _COMPRESSED:
         return int(held(tensor)[-1].numel())
     return None
+
+
+def made_of(fake: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A fake sparse tensor that holds the indices and values that it is made of; by itself it forgets them."""
+    fake.stored_values = int(values.numel())  # type: ignore[attr-defined]  # a fake tensor takes attributes
+    fake.stored_parts = (indices, values)  # type: ignore[attr-defined]  # as above
+    return fake
 
 
 def told(fake: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
