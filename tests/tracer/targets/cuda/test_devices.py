@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import nn
 from torch import zeros as imported_zeros
+from torch.utils.checkpoint import checkpoint
 
-from torchledger.tracer import trace_step
+from torchledger.tracer import trace, trace_step
 
 
 def _blocks(build, **arguments):
@@ -97,13 +98,58 @@ def test_moved_to_the_host(move):
 
 
 def test_another_tensors_device_is_where_that_is():
-    """`device=x.device` and `.to(x.device)` inside a model stay on the GPU."""
+    """`device=x.device` makes a tensor on the GPU; `.to(x.device)` copies what was made on the host there."""
 
     def build():
         x = torch.zeros(4, device="cuda")
-        return lambda: (torch.arange(4, device=x.device), torch.ones(4).to(x.device))
+        return lambda: (torch.arange(4, device=x.device), x.new_ones(4, device=x.device), x * 2)
 
     assert not any(block.on_host for block in _blocks(build))
+    moved = _blocks(lambda: lambda: torch.ones(4).to(torch.zeros(2, device="cuda").device))
+    assert [block.on_host for block in moved if block.shape == (4,)] == [True, False]
+
+
+class _Branches(nn.Module):
+    """Takes another way on a GPU, as models do that have kernels of their own for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        """Autocast for the device at hand, positions and a mask made on it, one more product on a GPU."""
+        assert x.device == self.linear.weight.device == x.new_zeros(1).device
+        assert x.device == (torch.device("cuda", torch.cuda.current_device()) if x.is_cuda else torch.device("cpu"))
+        with torch.cuda.device(x.device) if x.is_cuda else torch.no_grad():
+            positions = torch.arange(x.shape[1], device=x.device)
+        with torch.autocast(device_type=x.device.type, dtype=torch.bfloat16):
+            y = self.linear(x)
+        y = checkpoint(self.linear, y.float() * positions.to(x.device), use_reentrant=False)
+        return self.linear(y) if x.device.type == "cuda" else y
+
+
+@pytest.mark.parametrize(("target", "times"), [("cuda", 3), ("cpu", 2)])
+def test_a_model_branches_on_the_device(target, times):
+    """`x.device.type == "cuda"` is true on a GPU and false on the CPU, for parameters, activations and inputs."""
+    seen = trace(
+        _Branches(), torch.zeros(4, 8), loss=lambda y, _: y.square().mean(), optimizer=torch.optim.AdamW, target=target,
+        gradient_clip=1.0,
+    )  # fmt: skip
+    assert seen.ledger.where(phase="forward").flops == times * 2 * 4 * 8 * 8
+    assert [line.number_format for line in seen.ledger.where(phase="forward", kind="matmul")][:1] == ["bf16"]
+
+
+def test_the_device_of_what_is_on_the_host():
+    """`.cpu()` and `device="cpu"` are on the CPU to whoever asks; torch itself sees devices that agree."""
+
+    def step():
+        x = torch.ones(4, device="cuda")
+        on = [tensor.device.type for tensor in (x, x.cpu(), torch.zeros(4, device="cpu"), x.cpu().cuda())]
+        assert on == ["cuda", "cpu", "cpu", "cuda"]
+        (x + x.cpu().to(x.device)).sum()
+
+    _blocks(lambda: step)
+    assert torch.zeros(1).device.type == "cpu"
 
 
 def test_a_batch_cut_from_data_on_the_host():

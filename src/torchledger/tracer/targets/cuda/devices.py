@@ -3,8 +3,9 @@
 All fake tensors are CPU tensors, because fake CUDA tensors abort the process on a build without CUDA. Which of them are
 on the GPU is kept here. What says nothing about a device is on the GPU, as if it were the default device; but what is
 then moved there by name was on the host until that moment, as it is with PyTorch's own default. Only the text "cpu"
-and `.cpu()` mean the host: a `torch.device` of the CPU comes from another tensor (`device=x.device`), and means where
-that one is.
+and `.cpu()` mean the host: a `torch.device` of the CPU comes from a tensor that torch itself looked at, and means where
+that one is. To everybody but torch's own Python code, `x.device` says where the tensor would be; torch compares devices
+of the fakes, and its C++ asks by another way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._device import DeviceContext, _device_constructors
 
 from torchledger.tracer.layouts import held
@@ -30,6 +32,9 @@ _LIKE: frozenset[Any] = frozenset(
         torch.randint_like,
     }
 )  # fmt: skip
+_CUDA, _META = torch.device("cuda", 0), torch.device("meta")
+#: Packages whose code works on the fakes themselves.
+_INSIDE = frozenset({"torch", "torchledger"})
 _NEW = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided")
 
 
@@ -55,6 +60,7 @@ def devices_of_cuda(storages: Storages) -> Iterator[None]:
     factories["set_default_device"] = lambda _device: None  # the GPU is the default
     with (
         replaced(torch.Tensor, methods),
+        replaced(FakeTensor, {"device": vars(FakeTensor)["device"].getter(where.device)}),
         replaced(torch, factories),
         replaced(DeviceContext, {"__torch_function__": where.in_context(constructors)}),
     ):
@@ -208,6 +214,15 @@ class _Where:
         """`Tensor.pin_memory`: another copy on the host, where it is not counted."""
         self._to_host(tensor)
         return tensor
+
+    def device(self, fake: FakeTensor) -> torch.device:
+        """`Tensor.device`: torch itself hears where the fake stands, everybody else where the tensor would."""
+        if fake.fake_mode.in_kernel_invocation:
+            return _META
+        asking = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001  # who asks decides
+        if asking.partition(".")[0] in _INSIDE or not self.is_cuda(fake):
+            return fake.fake_device
+        return _CUDA
 
     def is_cuda(self, tensor: torch.Tensor) -> bool:
         """`Tensor.is_cuda`."""

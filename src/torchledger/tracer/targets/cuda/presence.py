@@ -81,6 +81,8 @@ def cuda_present(storages: Storages, *, capability: tuple[int, int], name: str, 
         "Event": Event,
         "stream": streams.on,
         "StreamContext": streams.on,
+        "device": contextlib.nullcontext,
+        "device_of": contextlib.nullcontext,
     }
     orders = ("init", "synchronize", "set_device", "empty_cache", "ipc_collect", "reset_peak_memory_stats",
               "reset_accumulated_memory_stats", "manual_seed", "manual_seed_all", "set_stream")  # fmt: skip
