@@ -47,8 +47,8 @@ PUBLISHED = """
 
 {total} measurements with their configuration, each predicted from it or listed with the reason why not. *Metric and
 unit are the source's own*: allocated, active, reserved (torchtitan's "memory" is the peak of reserved bytes). The
-predictions are of the code and the allocator of PyTorch 2.13; the runs are of 2023 to 2026. Models and steps were written
-anew after the sources at the commits that are linked (`tests/published/measured/`), where everything is found that a
+predictions are of the code and the allocator of PyTorch 2.13; the runs are of 2023 to 2026. Models and steps were
+written anew after the sources at the commits that are linked (`tests/published/measured/`), where everything is found that a
 row does not say: expandable segments from torchtitan's start script, which operations selective checkpointing keeps,
 flash attention on the H100 (2.13 itself would choose cuDNN's there).
 
