@@ -48,9 +48,9 @@ PUBLISHED = """
 {total} measurements with their configuration, each predicted from it or listed with the reason why not. *Metric and
 unit are the source's own*: allocated, active, reserved (torchtitan's "memory" is the peak of reserved bytes). The
 predictions are of the code and the allocator of PyTorch 2.13; the runs are of 2023 to 2026. Models and steps were
-written anew after the sources at the commits that are linked (`tests/published/measured/`), where everything is found that a
-row does not say: expandable segments from torchtitan's start script, which operations selective checkpointing keeps,
-flash attention on the H100 (2.13 itself would choose cuDNN's there).
+written anew after the sources at the commits that are linked (`tests/published/measured/`). What a row does not say is
+from there too: expandable segments from torchtitan's start script, which operations selective checkpointing keeps. Not
+from there: flash attention on the H100, where 2.13 itself would choose cuDNN's.
 
 **Eager, unquantised, of fixed length, complete: {number} rows. Median error {median:.2f} %, nine in ten under
 {ninety:.2f} %, largest {largest:.2f} %.**
