@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C import _functorch as functorch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -22,10 +23,11 @@ def held(tensor: torch.Tensor) -> list[torch.Tensor]:
 
     A layout that shows none (oneDNN's own) has none here.
     """
-    wrapper: Any = tensor
+    wrapper: Any = unwrapped(tensor)
     if is_traceable_wrapper_subclass(wrapper):  # DTensor: this rank's part
         parts = (getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0])
         return [inner for part in parts if isinstance(part, torch.Tensor) for inner in held(part)]
+    tensor = wrapper
     if tensor.layout is torch.strided:
         return [tensor]
     made: tuple[torch.Tensor, ...] | None = getattr(tensor, "stored_parts", None)
@@ -35,6 +37,13 @@ def held(tensor: torch.Tensor) -> list[torch.Tensor]:
         with no_dispatch():
             return _parts(tensor)
     return _parts(tensor)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor inside the wrappers of `torch.func` (grad, vmap, jvp), which have no memory of their own."""
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:

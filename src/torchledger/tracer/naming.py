@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from torchledger.tracer.graph import Graph
-from torchledger.tracer.layouts import held
+from torchledger.tracer.layouts import held, unwrapped
 from torchledger.tracer.modules import buffers_of, parameters_of
 from torchledger.tracer.storages import Storages
 
@@ -38,7 +38,8 @@ class Naming:
 
     def root(self, root: nn.Module, prefix: str = "") -> None:
         """Name what a model owns; names begin with the prefix."""
-        for name, parameter in parameters_of(root, prefix).items():
+        for name, owned in parameters_of(root, prefix).items():
+            parameter = unwrapped(owned)
             self._storages.name(parameter, "parameters", name)
             self._names[id(parameter)] = name
             self._sizes[id(parameter)] = parameter.numel()
@@ -48,7 +49,7 @@ class Naming:
                 self._storages.name(parameter.grad, "gradients", name)
         for name, buffer in buffers_of(root, prefix).items():
             self._storages.name(buffer, "buffers", name)
-            self._graph.add_constant(buffer)
+            self._graph.add_constant(unwrapped(buffer))
         if any(hasattr(module, "_orig_mod") for module in root.modules()):
             self.assumptions.append("compiled modules ran eagerly: they are counted as they are before compilation")
 
