@@ -59,11 +59,12 @@ def test_tokens_are_shared_out_evenly(by_value):
     ]
 
 
-def test_given_counts():
-    """One expert may get none; the total is what it was."""
-    seen = _seen(expert_tokens=[12, 0, 7, 1])
+@pytest.mark.parametrize(("by_value", "rows"), [(True, [1, 7, 12]), (False, [0, 1, 7, 12])])
+def test_given_counts(by_value, rows):
+    """One expert may get none, and is not run where the loop asks which were chosen; the total is what it was."""
+    seen = _seen(by_value, expert_tokens=[12, 0, 7, 1])
     forward = seen.ledger.where(phase="forward", module="experts", kind="matmul")
-    assert sorted(dict(line.shape)["m"] for line in forward) == [0, 1, 7, 12]
+    assert sorted(dict(line.shape)["m"] for line in forward) == rows
     assert seen.ledger.where(module="experts").flops == 2 * (2 * TOKENS * CHOSEN * D * D)
     assert "a loop over 4 experts: tokens by the given counts" in seen.assumptions
 

@@ -1,10 +1,13 @@
-"""What shapes alone decide is known without data, and nothing else is."""
+"""What shapes alone and the user's own whole numbers decide is known in a trace, and nothing else is."""
+
+import queue
 
 import pytest
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from torchledger.tracer import TraceError, trace_step
+from torchledger.tracer import TraceError, trace, trace_step
 
 
 class _Answer(Exception):
@@ -46,16 +49,115 @@ def test_a_value_written_in_place_is_the_value():
     assert _asked(question) == 5
 
 
+class _Asking(nn.Module):
+    """A module that asks its inputs; a scalar to differentiate comes of it."""
+
+    def __init__(self, question):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.question = question
+
+    def forward(self, **inputs):
+        self.question(**inputs)
+        return self.linear(torch.ones(2)).sum()
+
+
+def _told(question, **inputs):
+    """What a module learns of its inputs, and the trace."""
+    answers = queue.SimpleQueue()  # which a trace cannot copy, and so shares
+    seen = trace(_Asking(lambda **given: answers.put(question(**given))), inputs, steps=1)
+    return answers.get_nowait(), seen
+
+
+def test_whole_numbers_of_the_batch_are_known():
+    """A mask of ones is one; token 7 stands at places 1 and 3; no assumption is needed."""
+    answer, seen = _told(
+        lambda mask, ids: (bool(mask.all()), (ids == 7).nonzero().flatten().tolist(), torch.equal(ids, ids.clone())),
+        mask=torch.ones(2, 3, dtype=torch.int64),
+        ids=torch.tensor([3, 7, 5, 7]),
+    )
+    assert answer == (True, [1, 3], True)
+    assert seen.assumptions == ()
+
+
+def test_numbers_that_are_written_go_to_a_copy_that_views_share():
+    """The first half of 1, 2, 3, 4 is zeroed through its view: 7 are left for the step, 10 for the user."""
+    tokens = torch.arange(1, 5)
+
+    def question(whole, half):
+        half.zero_()
+        return int(whole.sum())
+
+    assert _told(question, whole=tokens, half=tokens[:2])[0] == 3 + 4
+    assert tokens.tolist() == [1, 2, 3, 4]
+
+
+def test_what_a_mask_takes_has_as_many_rows_as_the_mask_has_ones():
+    """Three of four rows, forward; the gradient has them all."""
+    model = nn.Sequential(nn.Linear(2, 5))
+    batch = (torch.zeros(4, 2), torch.tensor([True, False, True, True]))
+
+    class Taking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x, mask):
+            return self.model(x[mask]).sum()
+
+    seen = trace(Taking(), batch, steps=1)
+    assert seen.ledger.where(phase="forward", kind="matmul").flops == 2 * 3 * 2 * 5
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (lambda x: bool(torch.isfinite(x).all()), True),
+        (lambda x: bool(torch.isnan(x).any()), False),
+        (lambda x: bool(torch.isinf(x).any()), False),
+        (lambda x: bool((x != x).any()), False),  # noqa: PLR0124  # as people write it
+    ],
+    ids=["isfinite", "isnan", "isinf", "unequal to itself"],
+)
+def test_numbers_are_taken_to_be_finite(question, answer):
+    """It is an assumption, said where somebody asks."""
+    told, seen = _told(question, x=torch.full((3,), float("nan")))
+    assert told is answer
+    assert seen.assumptions == ("every number is finite, where the code asks (which values there are is data)",)
+
+
+def _overwritten_in_a_list():
+    numbers = [torch.zeros(3), torch.zeros(3)]
+    torch._foreach_add_(numbers, [torch.rand(3), torch.rand(3)])
+    return numbers[0]
+
+
+def _overwritten_as_out():
+    numbers = torch.zeros(3)
+    torch.add(torch.rand(3), 1.0, out=numbers)
+    return numbers
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        _overwritten_in_a_list,
+        _overwritten_as_out,
         lambda: torch.randint(0, 2, (3,)),
         lambda: torch.rand(3) > 0.5,
         lambda: torch.zeros(3, dtype=torch.int64).random_(0, 2),
         lambda: torch.zeros(3, dtype=torch.int64).copy_(torch.randint(0, 2, (3,))),
-        lambda: torch.zeros(1 << 17, dtype=torch.int64),
+        lambda: torch.zeros(1 << 19, dtype=torch.int64),
     ],
-    ids=["random", "made of real numbers", "drawn in place", "overwritten", "too large to keep"],
+    ids=[
+        "overwritten in a list",
+        "overwritten as out=",
+        "random",
+        "made of real numbers",
+        "drawn in place",
+        "overwritten",
+        "too large to keep",
+    ],
 )
 def test_what_is_not_known_is_refused(make):
     with pytest.raises(TraceError, match="no data"):

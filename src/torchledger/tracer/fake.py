@@ -128,12 +128,15 @@ def as_if_real() -> Iterator[None]:
         types.append(FakeTensor)
     original = nn.init._no_grad_trunc_normal_  # the only function of torch.nn.init that looks at values
     nn.init._no_grad_trunc_normal_ = _truncated_normal
+    outer = _copiers.get(FakeTensor)  # of a trace around this one
     _copiers[FakeTensor] = _deepcopied
     try:
         with asked_as_if_real():
             yield
     finally:
         del _copiers[FakeTensor]
+        if outer is not None:
+            _copiers[FakeTensor] = outer
         nn.init._no_grad_trunc_normal_ = original
         for types in known:
             types.remove(FakeTensor)
