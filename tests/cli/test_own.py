@@ -48,6 +48,16 @@ def misspelt():
 def raises():
     raise KeyError("weights")
 
+def prints():
+    print("not the answer")
+    return pair()
+
+def leaves():
+    raise SystemExit(7)
+
+def empty():
+    return lambda: None
+
 class Raises(nn.Linear):
     def forward(self, x):
         raise ZeroDivisionError("in the forward")
@@ -191,7 +201,9 @@ def test_a_search_tells_every_trace_on_a_terminal(ask, mine, monkeypatch):
         (":number", (), 2, "the function returns int. Return a model"),
         (":misspelt", (), 2, "unknown keys modle. Its keys are model, batch"),
         (":model", (), 2, "makes a model and no batch: return (model, batch)"),
-        (":raises", (), 1, "raised KeyError: 'weights' (at mine.py:"),
+        (":raises", (), 1, "raised KeyError: 'weights' (while building, outside every module, at "),
+        (":leaves", (), 1, "ended the program with code 7 (at mine.py:"),
+        (":empty", (), 2, "makes a step that runs nothing"),
         (
             ":forward_raises",
             (),
@@ -218,6 +230,13 @@ def test_what_goes_wrong_is_a_message(ask, mine, *, name, words, code, said):
     assert said in answer.err
     assert "Traceback" not in answer.err
     assert answer.out == ""
+
+
+def test_what_the_users_code_prints_is_no_part_of_the_answer(ask, mine):
+    """It goes to stderr: stdout holds valid JSON and nothing else."""
+    answer = ask("count", f"{mine}:prints", "--trace", "--json")
+    assert answer.json["answer"]["model_flops"] == FLOPS
+    assert "not the answer" in answer.err
 
 
 def test_a_file_that_raises_when_it_is_imported(ask, tmp_path):

@@ -329,7 +329,7 @@ def _generator():
         (3, "int is no function. Pass a function that runs the step"),
         (nn.Linear(IN, OUT), r"a model is no step. Use trace\(model, batch\)"),
         (lambda batch: batch, r"called with nothing, and this one has a missing a required argument: 'batch'"),
-        (_coroutine, "_coroutine is a generator or coroutine: to call it runs nothing"),
+        (_coroutine, "_coroutine is a generator or coroutine: to call it runs nothing. Pass a plain function"),
         (_generator, "_generator is a generator or coroutine"),
     ],
     ids=["number", "model", "argument", "coroutine", "generator"],

@@ -17,6 +17,7 @@ from torchledger.formula import count
 from torchledger.ledger import Convention
 from torchledger.machine import get as get_chip
 from torchledger.tracer.building import Built, built
+from torchledger.tracer.targets import target as target_of
 from torchledger.tracer.whatif import Change
 from torchledger.units import format_bytes
 from torchledger.view.memory import live_table
@@ -58,7 +59,8 @@ def answer_own(name: str, options: Mapping[str, Any]) -> None:
     _refuse(name, options)
     function = own.load_function(name)
     note(f"running {name} on no memory ...")
-    answer_traced(name, guarded(name, lambda: built(function)), options, _change(options))
+    target = target_of(options["target"] or "cpu", options["chip"])
+    answer_traced(name, guarded(name, lambda: built(function, target)), options, _change(options))
 
 
 def answer_architecture(name: str, options: Mapping[str, Any]) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from torchledger.cli.failure import Failed
+
+# Files of these are not the user's.
+_OTHERS = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]), "<",
+)  # fmt: skip
 
 
 def is_own(name: str) -> bool:
@@ -43,8 +50,17 @@ def load_function(place: str) -> Callable[[], Any]:
     return function
 
 
-def users_error(place: str, error: Exception) -> Failed:
+@contextlib.contextmanager
+def of_the_user() -> Iterator[None]:
+    """What the user's code prints goes to stderr: stdout is for the answer."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def users_error(place: str, error: BaseException) -> Failed:
     """An exception of the user's code as a message: what, and where by its own notes and innermost line."""
+    if isinstance(error, SystemExit):
+        return Failed(f"{place} ended the program with code {error.code} ({_innermost(error)})")
     notes = "; ".join(getattr(error, "__notes__", ()))
     where = notes or _innermost(error)
     return Failed(f"{place} raised {type(error).__name__}: {error}" + (f" ({where})" if where else ""))
@@ -62,16 +78,20 @@ def _module(path: Path) -> Any:
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with of_the_user():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise users_error(str(path), error) from error
     return module
 
 
-def _innermost(error: Exception) -> str:
+def _innermost(error: BaseException) -> str:
+    """The innermost line of the user's own code in a traceback; "" where none of it ran."""
     traceback, found = error.__traceback__, ""
     while traceback is not None:
-        found = f"at {Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno}"
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(_OTHERS):
+            found = f"at {Path(file).name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return found

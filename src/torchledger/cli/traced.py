@@ -12,7 +12,7 @@ import click
 from torchledger import ledger as books
 from torchledger.cli.failure import Failed
 from torchledger.cli.output import is_quiet, note, show, show_json
-from torchledger.cli.own import users_error
+from torchledger.cli.own import of_the_user, users_error
 from torchledger.cli.progress import Progress
 from torchledger.cli.step import write_ledger
 from torchledger.ledger import Convention, Ledger
@@ -57,6 +57,8 @@ def answer_traced(name: str, made: Built, options: Mapping[str, Any], change: Ch
         _answer_what_if(name, made, plain, change, options)
     else:
         trace = guarded(name, lambda: _trace(made, plain, change))
+        if len(trace.calls) == trace.first_call:
+            raise click.UsageError(f"{name} makes a step that runs nothing: return (model, batch), or the step itself")
         _answer_trace(name, trace, plain, options)
 
 
@@ -67,10 +69,11 @@ def guarded(name: str, run: Callable[[], T]) -> T:
         Failed: the user's code raised.
     """
     try:
-        return run()
+        with of_the_user():
+            return run()
     except click.ClickException:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if type(error).__module__.partition(".")[0] == "torchledger" or isinstance(error, ModuleNotFoundError):
             raise
         raise users_error(name, error) from error

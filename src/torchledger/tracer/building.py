@@ -11,7 +11,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchledger.tracer.errors import TraceError
-from torchledger.tracer.fake import as_if_real
+from torchledger.tracer.explained import explained
+from torchledger.tracer.fake import Fakes, as_if_real
+from torchledger.tracer.function_of_nothing import require_function_of_nothing
+from torchledger.tracer.reached import reach
+from torchledger.tracer.recorder import Recorder
+from torchledger.tracer.targets import CPU, Target
 from torchledger.tracer.undisturbed import undisturbed
 
 _KEYS = ("model", "batch", "loss", "optimizer", "precision", "gradient_clip", "accumulation_steps", "set_to_none")
@@ -34,26 +39,47 @@ class Built:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def built(build: Callable[[], Any]) -> Built:
+def built(build: Callable[[], Any], target: Target = CPU) -> Built:
     """Call a builder on fake tensors and sort what it returns.
 
     Args:
         build: returns a model; `(model, batch)`; a mapping with `model`, `batch` and arguments of `trace`; or a step.
+            It may also be a model, or a step over models that it reaches.
+        target: the device that the step will be looked at for: the builder may put tensors there.
 
     Raises:
-        TraceError: it returns something else.
+        TraceError: it returns something else, or needs data or a device that is not there.
     """
-    with undisturbed(), as_if_real(), FakeTensorMode(allow_non_fake_inputs=True):
-        made = build()
+    if isinstance(build, nn.Module):
+        return Built(build, _own_batch(build))
+    require_function_of_nothing(build, "builder")
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with undisturbed(), as_if_real():
+        run, reached = reach(build, Fakes(mode))
+        recorder = Recorder(fake_mode=mode, target=target)
+        try:
+            with reached.swapped(), mode, recorder, explained(recorder, doing="building"):
+                made = run()
+        except TraceError:
+            if reached.copies.modules:
+                return Built(step=build)  # most likely a step, whose trace may answer what it asks, or says why not
+            raise
+    if reached.copies.modules and (made is None or isinstance(made, (torch.Tensor, int, float))):
+        return Built(step=build)
+    return _sorted(build, made)
+
+
+def _sorted(build: Callable[[], Any], made: Any) -> Built:
     if isinstance(made, nn.Module):
         return Built(made, _own_batch(made))
     if isinstance(made, Mapping):
         return _from_mapping(made)
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
+    if isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[0], nn.Module):
         return Built(made[0], made[1])
     if callable(made) and not isinstance(made, torch.Tensor):
         return Built(step=build)
     what = f"{len(made)} things" if isinstance(made, (tuple, list)) else type(made).__name__
+    what = "a tensor" if isinstance(made, torch.Tensor) else "nothing" if made is None else what
     raise TraceError(
         f"the function returns {what}",
         remedy="Return a model, (model, batch), a dict with `model` and `batch`, or a step (a function of nothing)",

@@ -87,8 +87,13 @@ _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 
 @contextlib.contextmanager
-def explained(recorder: Recorder) -> Iterator[None]:
-    """What a traced step cannot do as a `TraceError`; the user's own exceptions with the module named."""
+def explained(recorder: Recorder, doing: str = "tracing a step") -> Iterator[None]:
+    """What a traced step cannot do as a `TraceError`; the user's own exceptions with the module named.
+
+    Args:
+        recorder: knows which module failed.
+        doing: what the user's code was run for.
+    """
     try:
         yield
     except TraceError as error:
@@ -101,7 +106,7 @@ def explained(recorder: Recorder) -> Iterator[None]:
             problem, remedy = known
             raise TraceError(problem, module=module, source=source, remedy=remedy) from error
         where = f"in module `{module}`" if module else _outside(error)
-        error.add_note(f"while tracing a step, {where}" + (f", at {source}" if source else ""))
+        error.add_note(f"while {doing}, {where}" + (f", at {source}" if source else ""))
         raise
 
 

@@ -160,7 +160,8 @@ class PlainStep:
             return found
         what = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, torch.Tensor) else type(output).__name__
         raise TraceError(
-            f"the model returns {what}, which is no loss", remedy="Pass loss=, a function of output and batch"
+            f"the model returns {what}, which is no loss",
+            remedy="Pass loss=, a function of output and batch (a builder's dict has it as `loss`)",
         )
 
     @staticmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,6 +22,7 @@ from torchledger.tracer.errors import TraceError
 from torchledger.tracer.explained import explained
 from torchledger.tracer.fake import Fakes, as_if_real
 from torchledger.tracer.folding import Folds, folded
+from torchledger.tracer.function_of_nothing import require_function_of_nothing
 from torchledger.tracer.plain_step import (
     LossFunction,
     OptimizerFactory,
@@ -185,7 +185,7 @@ def trace_step(
             is asked for.
     """
     StepOptions(steps=steps, target=target, chip=chip).check()
-    _require_step(step)
+    require_function_of_nothing(step)
     found = partial(_tracing, target_of(target, chip), expert_tokens=expert_tokens)
     with contextlib.nullcontext() if world_size is None else ranks(world_size, rank):
         for is_builder in _guesses(step):
@@ -236,27 +236,6 @@ def _run(recorder: Recorder, step: Callable[[], object], steps: int, already: in
     for number in range(1 + already, steps + 1):
         recorder.mark(f"step {number}")
         step()
-
-
-def _require_step(step: object) -> None:
-    if isinstance(step, nn.Module):
-        raise TraceError("a model is no step", remedy="Use trace(model, batch), or pass a function that runs the step")
-    if not callable(step):
-        raise TraceError(f"{type(step).__name__} is no function", remedy="Pass a function that runs the step")
-    if inspect.isgeneratorfunction(step) or inspect.iscoroutinefunction(step) or inspect.isasyncgenfunction(step):
-        raise TraceError(
-            f"{getattr(step, '__name__', 'the step')} is a generator or coroutine: to call it runs nothing",
-            remedy="Pass a plain function that runs the step",
-        )
-    try:
-        inspect.signature(step).bind()
-    except TypeError as error:
-        raise TraceError(
-            f"a step is called with nothing, and this one has a {error}",
-            remedy="Pass lambda: step(...), its data given",
-        ) from error
-    except ValueError:  # a builtin, which does not tell
-        return
 
 
 def _require_module(model: object) -> None:
