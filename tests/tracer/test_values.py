@@ -38,6 +38,16 @@ def test_positions_are_known():
     assert _asked(lambda: _packed_sequences(torch.arange(4).remainder(2).expand(2, -1))) is False
 
 
+def test_rates_between_two_numbers_are_known():
+    """Drop rates from 0 to 0.2 over three layers, as models of images have them."""
+    assert _asked(lambda: torch.linspace(0, 0.2, 3).tolist()) == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_padding_of_known_numbers_is_known():
+    """Ones padded to 5 with zeros: padding fills a new tensor, then copies."""
+    assert _asked(lambda: nn.functional.pad(torch.ones(3, dtype=torch.int64), (0, 2)).tolist()) == [1, 1, 1, 0, 0]
+
+
 def test_a_value_written_in_place_is_the_value():
     """What is written to a tensor of known value is known, through every view of it."""
 

@@ -27,7 +27,12 @@ _VALUE = "torchledger_value"
 _ASKED = "torchledger_asked"
 #: Larger ones are not kept: a value is real memory, and real work.
 _LARGEST = 1 << 18
-_MADE_OF_NUMBERS = frozenset({"arange", "zeros", "ones", "full", "scalar_tensor", "empty"})
+_MADE_OF_NUMBERS = frozenset(
+    {
+        "arange", "linspace", "zeros", "ones", "eye", "full", "scalar_tensor", "tril_indices", "triu_indices",
+        "empty",  # holds nothing that counts until it is written
+    }
+)  # fmt: skip
 _ITEM = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what `.item()` and `if tensor` ask
 _UNTOLD = frozenset({torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view})
 #: Operations whose result's shape, or whose answer in Python, values decide.
@@ -131,7 +136,7 @@ def hold(fake: torch.Tensor, real: torch.Tensor, storages: dict[int, torch.Untyp
         address = storage._cdata  # noqa: SLF001  # the storage's address
         copied = storages.get(address)
         if copied is None:
-            copied = storages[address] = storage.clone() if real.device.type == "cpu" else storage.cpu()
+            copied = storages[address] = storage.clone() if real.device.type == "cpu" else storage.cpu()  # type: ignore[no-untyped-call]  # torch's methods have no types
         value = torch.empty(0, dtype=real.dtype, device="cpu")
         fake.__dict__[_VALUE] = value.set_(copied, real.storage_offset(), real.size(), real.stride())
 

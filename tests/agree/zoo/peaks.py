@@ -25,7 +25,7 @@ MODELS = (
     "DeepSeek-V3", "OLMoE", "Mamba", "Mamba2", "Bamba", "BERT", "RoBERTa", "ALBERT", "ELECTRA", "T5", "BART", "ViT",
     "Swin", "ConvNeXt", "ResNet", "SegFormer", "Whisper", "wav2vec 2.0", "CLIP", "SigLIP",
 )  # fmt: skip
-NOT_CHECKPOINTED = frozenset({"ConvNeXt", "ResNet", "SegFormer", "MPT"})
+NOT_CHECKPOINTED = frozenset({"ALBERT", "ConvNeXt", "ResNet", "SegFormer", "MPT"})
 
 
 @dataclass(frozen=True)
