@@ -1,9 +1,11 @@
 """What kernels hold inside, against operations whose inside is known."""
 
+import pytest
 import torch
+from torch import nn
 
-from torchledger.meter import probe
-from torchledger.tracer import Recorder
+from torchledger.meter import allocations, probe
+from torchledger.tracer import Recorder, trace_step
 
 
 def _signatures(run):
@@ -62,3 +64,29 @@ def test_what_cannot_be_replayed_is_said():
     scratch = probe(_signatures(lambda: torch.multinomial(weights, 1)))
     assert list(scratch.skipped) == ["aten.multinomial.default"]
     assert "sum of probabilities" in scratch.skipped["aten.multinomial.default"]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True, "bias": False}])
+def test_what_recurrent_layers_leave_to_their_backward_pass(options):
+    """Tensors, the workspace that oneDNN's forward pass leaves, and what kernels hold: the allocator's peak."""
+
+    def build():
+        layer, x = nn.LSTM(32, 32, **options), torch.randn(4, 8, 32)
+
+        def step():
+            layer(x)[0].sum().backward()
+            layer.zero_grad()
+
+        return step
+
+    def really():
+        step = build()
+        step()
+        step()
+
+    really()
+    seen = trace_step(build)
+    scratch = probe(call.signature for call in seen.calls)
+    assert scratch.skipped == {}
+    peak = scratch.timeline(seen).peak(internal=scratch.by_call(seen))
+    assert peak.peak_bytes == allocations(really).peak_bytes

@@ -7,16 +7,18 @@ kernel's accumulators) depends on processor, threads and library, so it is probe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.profiler import record_function
 
+from torchledger.memory import Timeline
 from torchledger.meter.allocator import allocation_events, profiling, walk
 from torchledger.tracer import Signature, Trace, real_arguments
 
 _MARK = "torchledger scratch probe "
+_RNN = "aten.mkldnn_rnn_layer.default"
 _RNN_BACKWARD = "aten.mkldnn_rnn_layer_backward.default"
 
 
@@ -38,6 +40,24 @@ class Scratch:
         """For every call of a trace, by its index, the bytes its kernel holds: what `Timeline.peak` takes."""
         known = self.internal_bytes
         return {index: known[call.signature] for index, call in enumerate(trace.calls) if call.signature in known}
+
+    def timeline(self, trace: Trace) -> Timeline:
+        """The trace's timeline with the workspaces that oneDNN's recurrent layers were seen to leave.
+
+        How large they are the library alone knows, so a trace has them with no bytes.
+        """
+        made: dict[int, int] = {}
+        for block in trace.timeline.blocks:
+            made[block.call] = made.get(block.call, 0) + block.num_bytes
+        blocks = tuple(
+            replace(block, num_bytes=self.output_bytes[signature] - made[block.call])
+            if block.op == _RNN
+            and block.num_bytes == 0
+            and (signature := trace.calls[block.call].signature) in self.output_bytes
+            else block
+            for block in trace.timeline.blocks
+        )
+        return replace(trace.timeline, blocks=blocks)
 
     def beyond_outputs(self) -> dict[str, int]:
         """For every operation that holds more than its outputs, the most it was seen to hold beyond them."""
@@ -73,13 +93,24 @@ def probe(signatures: Iterable[Signature], *, on_progress: Callable[[int, int, s
 
 
 def _replay(number: int, signature: Signature) -> None:
-    if signature.op == _RNN_BACKWARD and signature.tensors()[-1].num_elements == 0:
-        raise ValueError("oneDNN reads a workspace whose size only its forward pass tells")  # and crashes without it
     args, kwargs = real_arguments(signature)
+    if signature.op == _RNN_BACKWARD:
+        args = (*args[:-1], _workspace(signature, args))
     operation = signature.overload()
-    with record_function(f"{_MARK}{number}"):
+    with torch.set_grad_enabled(signature.op == _RNN), record_function(f"{_MARK}{number}"):
         result = operation(*args, **kwargs)
     del result
+
+
+def _workspace(signature: Signature, args: tuple[Any, ...]) -> torch.Tensor:
+    """What oneDNN's forward pass of a recurrent layer leaves to its backward pass, which crashes without it."""
+    told = dict(zip((argument.name for argument in signature.overload()._schema.arguments), args, strict=True))  # noqa: SLF001  # torch's only way to a schema
+    names = (
+        "reverse", "batch_sizes", "mode", "hidden_size", "num_layers", "has_biases", "bidirectional", "batch_first",
+    )  # fmt: skip
+    with torch.enable_grad():  # without, it leaves nothing
+        workspace: torch.Tensor = torch.ops.aten.mkldnn_rnn_layer(*args[:7], *(told[name] for name in names), True)[-1]
+    return workspace
 
 
 def _inside(session: Any) -> dict[int, tuple[int, int]]:
