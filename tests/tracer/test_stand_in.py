@@ -67,16 +67,19 @@ class Ctc(torch.nn.Module):
 
 @pytest.mark.parametrize("shape", [(2, 3), (6,)], ids=["padded", "end to end"])
 def test_ctc_loss_of_lengths_that_are_data(shape):
-    """Targets are taken to be as long as they may be; log α is of 9 frames and 2·3 + 1 states, as in a real run."""
+    """Unknown targets are as long as they may be; log α is of 9 frames and 2·3 + 1 states, as in a real run."""
     batch = (
         torch.zeros(9, 2, 4), torch.ones(shape, dtype=torch.long), torch.tensor([9, 9]), torch.tensor([3, 3]),
     )  # fmt: skip
     seen = trace(Ctc(), batch, loss=lambda loss, _: loss)
-    assert any("their lengths are data" in text for text in seen.assumptions)
+    assert not any("their lengths are data" in text for text in seen.assumptions)
+    unknown = tuple(tensor.to("meta") for tensor in batch)
+    blind = trace(Ctc(), unknown, loss=lambda loss, _: loss)
+    assert any("their lengths are data" in text for text in blind.assumptions)
     with Recorder() as recorder:
         Ctc()(*batch)
 
     def made(timeline):
         return {block.num_bytes for block in timeline.blocks if "_ctc_loss" in block.op and "backward" not in block.op}
 
-    assert made(seen.timeline) == made(recorder.trace().timeline) == {2 * 4, 2 * 9 * 7 * 4}
+    assert made(seen.timeline) == made(blind.timeline) == made(recorder.trace().timeline) == {2 * 4, 2 * 9 * 7 * 4}

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from torchledger.tracer.routing import ROUTED, Routing
+from torchledger.tracer.values import holds, read
 
 _GROUPED = torch.ops.aten._grouped_mm.default  # noqa: SLF001  # torch's own name
 
@@ -60,6 +62,11 @@ def _ctc(
     batch = target_lengths.numel()
     padded = targets.dim() == 2
     longest = targets.shape[1] if padded else -(-targets.numel() // max(batch, 1))
-    taken = "as long as the padded targets" if padded else "equally long"
-    assume(f"ctc_loss: every target is taken to be {taken} (their lengths are data)")
+    if holds(target_lengths):
+        lengths = read(target_lengths)
+        with no_dispatch():
+            longest = int(lengths.max())
+    else:
+        taken = "as long as the padded targets" if padded else "equally long"
+        assume(f"ctc_loss: every target is taken to be {taken} (their lengths are data)")
     return scores.new_empty(batch), scores.new_empty(batch, scores.shape[0], 2 * longest + 1)

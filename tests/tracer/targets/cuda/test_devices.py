@@ -98,14 +98,14 @@ def test_moved_to_the_host(move):
 
 
 def test_another_tensors_device_is_where_that_is():
-    """`device=x.device` makes a tensor on the GPU; `.to(x.device)` copies what was made on the host there."""
+    """`device=x.device` and `.to(x.device)` inside a model stay on the GPU; what `.cpu()` put on the host is copied."""
 
     def build():
         x = torch.zeros(4, device="cuda")
-        return lambda: (torch.arange(4, device=x.device), x.new_ones(4, device=x.device), x * 2)
+        return lambda: (torch.arange(4, device=x.device), torch.ones(4).to(x.device), x.new_ones(4, device=x.device))
 
     assert not any(block.on_host for block in _blocks(build))
-    moved = _blocks(lambda: lambda: torch.ones(4).to(torch.zeros(2, device="cuda").device))
+    moved = _blocks(lambda: lambda: torch.ones(4, device="cpu").to(torch.zeros(2, device="cuda").device))
     assert [block.on_host for block in moved if block.shape == (4,)] == [True, False]
 
 

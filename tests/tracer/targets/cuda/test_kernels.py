@@ -99,3 +99,15 @@ def test_real_tensors_run_the_cpus_kernels():
     x = torch.ones(ROWS, WIDTH)
     with Recorder(target=target("cpu")):
         assert functional.softmax(x, -1).sum().item() == pytest.approx(ROWS)
+
+
+def test_whole_numbers_are_counted_in_their_own_format():
+    """CUDA's `histc` takes int32, which the CPU's does not: 4 bins of 4 bytes."""
+
+    def step():
+        counts = torch.histc(torch.zeros(8, dtype=torch.int32), bins=4, min=0, max=3)
+        assert (counts.shape, counts.dtype) == ((4,), torch.int32)
+
+    trace_step(lambda: step, steps=1, target="cuda")
+    with pytest.raises(RuntimeError, match="not implemented for"):
+        trace_step(lambda: step, steps=1, target="cpu")

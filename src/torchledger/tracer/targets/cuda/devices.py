@@ -32,6 +32,7 @@ _LIKE: frozenset[Any] = frozenset(
         torch.randint_like,
     }
 )  # fmt: skip
+#: The one that tensors say they are on: `.to(x.device)` means where `x` is, and no device by name.
 _CUDA, _META = torch.device("cuda", 0), torch.device("meta")
 #: Packages whose code works on the fakes themselves.
 _INSIDE = frozenset({"torch", "torchledger"})
@@ -190,7 +191,7 @@ class _Where:
             rest = {name: value for name, value in kwargs.items() if name != "device"}
             if args[1:] and isinstance(args[1], torch.dtype):
                 rest["dtype"] = args[1]
-            return self._onto_gpu(tensor, rest)
+            return self._onto_gpu(tensor, rest, by_name=named is not _CUDA)
         if isinstance(named, str) and named == "cpu":
             rest = {name: value for name, value in kwargs.items() if name != "device"}
             if args[1:] and isinstance(args[1], torch.dtype):
@@ -253,9 +254,9 @@ class _Where:
         if entry is not None and entry.on_host:
             self._to_host(made)
 
-    def _onto_gpu(self, tensor: torch.Tensor, rest: dict[str, Any]) -> torch.Tensor:
+    def _onto_gpu(self, tensor: torch.Tensor, rest: dict[str, Any], *, by_name: bool = True) -> torch.Tensor:
         entry = self._entry(tensor)
-        if entry is not None and not entry.on_host and self._was_made_here(entry, tensor):
+        if by_name and entry is not None and not entry.on_host and self._was_made_here(entry, tensor):
             entry.on_host = True  # it has been there since it was made
         if entry is None or not entry.on_host:
             kept: torch.Tensor = _TENSOR.to(tensor, **{"copy": False, **rest}) if rest else tensor

@@ -5,6 +5,7 @@
 | dropout | noise in the input's format, saved | one kernel, a boolean mask saved (aten/.../Dropout.cpp) |
 | `softmax`, `log_softmax` of FP16 to FP32 | a cast, then the kernel | one kernel (aten/.../SoftMax.cpp) |
 | RMSNorm | pointwise operations, all of them saved | one kernel; input and 1/RMS in FP32 (aten/.../layer_norm.cpp) |
+| `histc` of whole numbers | refused | counts in the operand's format (aten/.../cuda/SummaryOps.cu) |
 | LayerNorm of halves | mean and 1/σ in the input's format | in FP32 (aten/.../cuda/layer_norm_kernel.cu) |
 """
 
@@ -25,13 +26,14 @@ _SOFTMAX: Any = torch.ops.aten._softmax.default  # noqa: SLF001  # its name begi
 _LOG_SOFTMAX: Any = torch.ops.aten._log_softmax.default  # noqa: SLF001  # as above
 _LAYER_NORM: Any = torch.ops.aten.native_layer_norm.default
 _RMS_NORM: Any = torch.ops.aten._fused_rms_norm.default  # noqa: SLF001  # as above
+_HISTC: Any = torch.ops.aten.histc.default
 
 
 @contextlib.contextmanager
 def kernels_of_cuda() -> Iterator[None]:
     """While this is on, these operations run and save what they run and save on CUDA."""
     fakes: dict[Any, Any] = fake_impls.op_implementations_dict
-    shapes = {_LAYER_NORM: _layer_norm, _RMS_NORM: _rms_norm}
+    shapes = {_LAYER_NORM: _layer_norm, _RMS_NORM: _rms_norm, _HISTC: _histc}
     before = {op: fakes[op] for op in shapes if op in fakes}
     with (
         operation_replaced("dropout", _dropout),
@@ -88,3 +90,8 @@ def _of_rows(x: torch.Tensor, normalized_shape: list[int]) -> torch.Tensor:
     rows = x.dim() - len(normalized_shape)
     dtype = torch.float32 if x.dtype.itemsize < 4 else x.dtype
     return torch.empty((*x.shape[:rows], *(1 for _ in normalized_shape)), dtype=dtype)
+
+
+def _histc(mode: FakeTensorMode, _func: Any, x: torch.Tensor, bins: int = 100, *_args: Any, **_kwargs: Any) -> Any:
+    with mode:
+        return torch.empty(bins, dtype=x.dtype)
