@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +14,15 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from torchledger.tracer.attending import attention_is_told
 from torchledger.tracer.threads import is_elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a call of attention says of its mask."""
+
+    ledger_visible: tuple[int, int] | None
 
 
 class ModuleStack:
@@ -34,9 +44,10 @@ class ModuleStack:
         self._on_root = on_root
         # Weak, so that a model the user lets go of is freed as it would be without us.
         self._names: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
-        self._running: list[tuple[nn.Module, str, str, nn.Module | None]] = []
-        self._of_kind: nn.Module | None = None
+        self._running: list[tuple[nn.Module, str, str, nn.Module | _Told | None]] = []
+        self._of_kind: nn.Module | _Told | None = None
         self._handles: list[Any] = []
+        self._told = contextlib.ExitStack()
         self._thread = get_ident()
 
     @property
@@ -49,6 +60,17 @@ class ModuleStack:
         """The running modules, innermost first."""
         return (module for module, *_ in reversed(self._running))
 
+    @contextlib.contextmanager
+    def attending(self, visible: tuple[int, int] | None) -> Iterator[None]:
+        """Products inside are attention's, with this mask; a module that has said so itself knows better."""
+        before = self.kind, self._of_kind
+        if not self.kind and not is_elsewhere(self._thread):
+            self.kind, self._of_kind = "attention", _Told(visible)
+        try:
+            yield
+        finally:
+            self.kind, self._of_kind = before
+
     @property
     def visible(self) -> tuple[int, int] | None:
         """What the module that `kind` is from says of its mask, as it is now."""
@@ -57,6 +79,7 @@ class ModuleStack:
     def watch(self) -> None:
         """Set the global hooks."""
         self._thread = get_ident()
+        self._told.enter_context(attention_is_told(self.attending))
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._enter),
             module_hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -67,6 +90,7 @@ class ModuleStack:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._told.close()
 
     def failed_in(self, exception: BaseException) -> str:
         """Path of the innermost module that the exception left, the class's name for a root, "" for none."""
