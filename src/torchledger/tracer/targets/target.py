@@ -16,6 +16,7 @@ from torchledger.tracer.targets.answers import optimizers_are_answered
 from torchledger.tracer.targets.cuda import AfterCall, running_on_cuda
 from torchledger.tracer.targets.cuda.attention_choice import AttentionKernel
 from torchledger.tracer.targets.cuda.devices import is_cuda
+from torchledger.tracer.targets.spectra import values_without_vectors
 
 TargetName: TypeAlias = Literal["cpu", "cuda"]
 
@@ -55,6 +56,7 @@ class Target:
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(optimizers_are_answered(assume))
+            stack.enter_context(values_without_vectors())
             if self.name == "cuda":
                 yield stack.enter_context(running_on_cuda(storages, self.chip, self.attention, assume))
             else:
