@@ -128,6 +128,9 @@ def command(model: str | None, **options: Any) -> None:
         raise click.UsageError("Missing argument 'MODEL' (or --snapshot FILE).")
     if _is_traced_elsewhere(model, options):
         return
+    if options["by_looking"] and (options["symbolic"] or options["by"] in _LISTS):
+        shown = "--symbolic" if options["symbolic"] else f"--by {options['by']}"
+        raise click.UsageError(f"{shown} is by formula: leave out --trace")
     fields = {name: options[name] for name in ("batch_size", "sequence_length", "precision", "attention", "recompute")}
     asked = ask(model, fields, options["sets"])
     convention = Convention(options["operations"], options["count_attention"])

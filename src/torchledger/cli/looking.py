@@ -117,6 +117,10 @@ def _change(options: Mapping[str, Any]) -> Change:
 
 def _refuse(name: str, options: Mapping[str, Any]) -> None:
     """Options that only the formulas and presets know."""
+    if options["symbolic"] or options["expand"]:
+        raise click.UsageError(
+            f"--{'symbolic' if options['symbolic'] else 'expand'} is by formula, and {name} is traced"
+        )
     for option, value in (("--set", options["sets"]), ("--attention", options["attention"])):
         if value:
             raise click.UsageError(f"{option} is for presets and model files; {name} says itself what it is")

@@ -46,6 +46,7 @@ def answer_traced(name: str, made: Built, options: Mapping[str, Any], change: Ch
         Failed: the user's own code raises; or `--strict` and an operation has no rule.
     """
     change = change or Change()
+    _refuse_beside(options)
     plain = _step_options(made, options)
     if made.step is not None:
         _refuse_for_steps(options, change)
@@ -257,6 +258,22 @@ def _step_options(made: Built, options: Mapping[str, Any]) -> StepOptions:
         given["precision"] = options["precision"]
     chip = options["chip"]
     return StepOptions(**given, target=options["target"] or "cpu", chip=chip)
+
+
+def _refuse_beside(options: Mapping[str, Any]) -> None:
+    """A search and what-ifs are answers of their own: neither goes with the other, nor with what shapes the ledger."""
+    searches = [name for name in ("max_batch", "max_sequence") if options[name] is not None]
+    asked = [*searches, *(["what_if"] if options["what_if"] else [])]
+    if not asked:
+        return
+    context = click.get_current_context()
+    for name in (*asked[1:], "by", "depth", "strict", "output", "operations", "count_attention"):
+        if name in asked[1:] or context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{_written(name)} does not go with {_written(asked[0])}: ask one after the other")
+
+
+def _written(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _refuse_for_steps(options: Mapping[str, Any], change: Change) -> None:

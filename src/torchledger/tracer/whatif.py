@@ -76,6 +76,23 @@ class Change:
                 raise TraceError(f"there is no what-if {name!r}", remedy=f"There are {', '.join(known)}")
         return cls(**values)
 
+    def check(self) -> None:
+        """Refuse values that no step has.
+
+        Raises:
+            TraceError: says which and what it may be.
+        """
+        for name in ("micro_batch", "sequence_length", "accumulation_steps"):
+            value: object = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise TraceError(f"{name} is {value!r}", remedy="It is 1, 2 ...")
+        for name in ("set_to_none", "reentrant"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise TraceError(f"{name} is {value!r}", remedy="It is true or false")
+        if self.offload not in {None, "optimizer", "activations"}:
+            raise TraceError(f"offload is {self.offload!r}", remedy="It is optimizer or activations")
+
     @property
     def text(self) -> str:
         """The change in words: `checkpoint full, micro_batch 2`."""
@@ -170,10 +187,9 @@ def what_if(
 
 def traced_with(model: nn.Module, batch: Any, change: Change, options: StepOptions) -> Trace:
     """The trace of a step under a change."""
+    change.check()
     if change.offload is not None and options.target_name == "cpu":
         raise TraceError("a CPU has no other memory to offload to", remedy="Take target='cuda'")
-    if change.offload not in {None, "optimizer", "activations"}:
-        raise TraceError(f"offload is {change.offload!r}", remedy="It is optimizer or activations")
     changed = {
         name: value
         for name in ("precision", "set_to_none", "accumulation_steps")
