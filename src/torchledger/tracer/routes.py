@@ -107,7 +107,7 @@ def _made(func: Any, args: _Made, result: torch.Tensor, route: Route, experts: i
         return _of_choices(func, args, result, experts)
     if func in COMPARE or func in ADD_UP:
         return route if route.says == "mask" or experts in result.shape else None
-    return _selected(*args[:3], route, experts) if func is _SELECT else None
+    return _selected(args[0], args[1], args[2], route, experts) if func is _SELECT else None
 
 
 def _selected(operand: torch.Tensor, dim: int, index: int, route: Route, experts: int) -> Route | None:

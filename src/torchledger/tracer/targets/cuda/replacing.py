@@ -21,12 +21,15 @@ KEPT_WHOLE: set[Any] = set()
 def operation_replaced(name: str, kernel: Callable[..., Any]) -> Iterator[None]:
     """While this is on, `kernel` runs wherever the composite operation aten::`name` is called, from C++ as well."""
     operation = _operation(name)
+    outer = INSTEAD.get(operation)  # of a trace that this one runs within
     with _entered("AutogradCPU", name, kernel):
         INSTEAD[operation] = kernel
         try:
             yield
         finally:
             del INSTEAD[operation]
+            if outer is not None:
+                INSTEAD[operation] = outer
 
 
 @contextlib.contextmanager
