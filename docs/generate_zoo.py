@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "agree"))
 
-from zoo.families import REFUSED, ZOO  # noqa: E402  # the path comes first
+from zoo.families import ZOO  # noqa: E402  # the path comes first
 from zoo.row import row, rows, traced, write  # noqa: E402  # as above
 
 TARGET = Path(__file__).with_name("zoo.md")
@@ -20,9 +20,11 @@ HEAD = """# The zoo
 Architectures of transformers, built from configurations on no weights, each traced for a full training step (forward,
 loss, backward, AdamW) on the CPU target: with tiny sizes in `make test`, with published sizes in `make proof`. There a
 model must be complete (no operation without a price), have its own number of parameters, and matmul FLOPs equal to
-those derived from the calls of its own code (`tests/agree/zoo/derivation.py`). FLOPs are those of matmuls, attention
-and convolutions, 2 a multiply-add, attention in full. Peak: tensor bytes of two steps in fp32 with AdamW, batch 1 of up
-to 2,048 tokens (published) and 2 of 16 (tiny). Written by `make zoo`; `docs/zoo.csv` holds the same rows.
+those derived from the calls of its own code (`tests/agree/zoo/derivation.py`). A size is named as its publisher names
+it and has its configuration; `defaults of transformers` is what the class builds when it is not told. FLOPs are those
+of matmuls, attention and convolutions, 2 a multiply-add, attention in full. Peak: tensor bytes of two steps in fp32
+with AdamW, batch 1 of up to 2,048 tokens (published) and 2 of 16 (tiny). Written by `make zoo`; `docs/zoo.csv` holds
+the same rows.
 """
 COLUMNS = (
     "model",
@@ -47,9 +49,6 @@ def page() -> str:
             if entry["family"] == family:
                 parts.append(_line(entry))
         parts.append("")
-    parts += ["## Refused\n", "These decide by the values of tensors, which a trace does not have. It says where:\n"]
-    parts += [f"- {refused.name} (`{refused.class_name}`): {refused.needs_values}" for refused in REFUSED]
-    parts.append("")
     return "\n".join(parts)
 
 
@@ -68,14 +67,14 @@ def main() -> None:
     names = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     sizes = ("tiny",) if "--tiny" in sys.argv else ("tiny", "published")
     known = rows()
+    order = [(z.name, s) for z in ZOO for s in ("tiny", z.size_name)]
     for zoo_model in ZOO:
         for size in sizes:
             if not names or zoo_model.name in names:
                 entry = row(zoo_model, size, traced(zoo_model, zoo_model.build(size), zoo_model.example(size)))
                 known[entry["model"], entry["size"]] = entry
-                print(*entry.values())
-    order = [(z.name, s) for z in ZOO for s in ("tiny", z.size_name)]
-    write({key: known[key] for key in order if key in known})
+                print(*entry.values(), flush=True)
+                write({key: known[key] for key in order if key in known})
     TARGET.write_text(page(), encoding="utf-8")
 
 

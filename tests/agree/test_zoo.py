@@ -8,12 +8,13 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import torch
+from torch.utils._pytree import tree_map
 from zoo.derivation import Derivation
-from zoo.families import REFUSED, ZOO
+from zoo.families import ZOO
 from zoo.row import row, rows, traced
 
 from torchledger.ledger import CONTRACTIONS, MODEL_FLOPS
-from torchledger.tracer import TraceError
 
 FAMILIES = {
     "dense",
@@ -38,6 +39,10 @@ def _derived(zoo_model, model, batch):
     return derivation.forward, derivation.backward
 
 
+def _on_meta(thing):
+    return thing.to("meta") if isinstance(thing, torch.Tensor) else thing
+
+
 def _agree(zoo_model, size):
     model, batch = zoo_model.build(size), zoo_model.example(size)
     result = traced(zoo_model, model, batch)
@@ -46,7 +51,10 @@ def _agree(zoo_model, size):
     assert result.num_parameters == sum(parameter.numel() for parameter in model.parameters())
     contractions = result.ledger.where(kind=CONTRACTIONS).under(MODEL_FLOPS)
     by_phase = tuple(contractions.where(phase=phase).flops for phase in ("forward", "backward"))
-    assert by_phase == _derived(zoo_model, model, batch)
+    if size == "tiny":
+        assert by_phase == _derived(zoo_model, model, batch)
+    elif not zoo_model.asks_values:  # the code runs on meta tensors, which hold no values
+        assert by_phase == _derived(zoo_model, model, tree_map(_on_meta, batch))
     assert contractions.flops == sum(by_phase)
     entry = {name: str(value) for name, value in row(zoo_model, size, result).items()}
     assert rows().get((entry["model"], entry["size"]), entry) == entry, "docs/zoo.csv is stale: run `make zoo`"
@@ -63,15 +71,6 @@ def test_a_tiny_model_is_traced_complete_with_derived_flops(zoo_model):
 def test_a_published_size_is_traced_complete_with_derived_flops(zoo_model):
     """The same at the size that was published, on no memory."""
     _agree(zoo_model, "published")
-
-
-@pytest.mark.parametrize("zoo_model", REFUSED, ids=lambda zoo_model: zoo_model.name)
-def test_a_model_that_decides_by_values_is_refused(zoo_model):
-    """The refusal names the file in transformers that asks for a value."""
-    with pytest.raises(TraceError) as refusal:
-        traced(zoo_model, zoo_model.build("tiny"), zoo_model.example("tiny"))
-    file = zoo_model.needs_values.rpartition("/")[2].removesuffix(")")
-    assert file in str(refusal.value)
 
 
 def test_the_zoo_is_wide():

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from zoo.decoders import DENSE, MIXTURES
+from zoo.decoders import DENSE
 from zoo.encoders import ENCODERS, PAIRS
+from zoo.mixtures import MIXTURES
 from zoo.model import ZooModel
 from zoo.multimodal import MULTIMODAL
 from zoo.recurrent import RECURRENT
 from zoo.sound import SOUND
 from zoo.vision import VISION
 
-_ALL = (*DENSE, *MIXTURES, *RECURRENT, *ENCODERS, *PAIRS, *VISION, *SOUND, *MULTIMODAL)
-ZOO: tuple[ZooModel, ...] = tuple(model for model in _ALL if not model.needs_values)
-REFUSED: tuple[ZooModel, ...] = tuple(model for model in _ALL if model.needs_values)
+ZOO: tuple[ZooModel, ...] = (*DENSE, *MIXTURES, *RECURRENT, *ENCODERS, *PAIRS, *VISION, *SOUND, *MULTIMODAL)
 
 
 def named(name: str) -> ZooModel:

@@ -34,7 +34,7 @@ class ZooModel:
         loss: of output and batch; none where the class makes its own.
         note: what is special about it.
         settings: settings of both sizes.
-        needs_values: why it is refused: where its code decides by the values of tensors.
+        asks_values: whether its code decides by the values of what it takes, which meta tensors do not have.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ZooModel:
     batch: Callable[[Config, Size], Batch]
     loss: Callable[[Any, Any], torch.Tensor] | None = None
     note: str = ""
-    needs_values: str = ""
+    asks_values: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     def config(self, size: Size) -> Config:
@@ -70,10 +70,9 @@ class ZooModel:
             return self.class_in_transformers()(self.config(size)).train()
 
     def example(self, size: Size) -> Batch:
-        """A batch for it."""
+        """A batch for it, of real numbers."""
         torch.manual_seed(1)
-        with torch.device("cpu" if size == "tiny" else "meta"):
-            return self.batch(self.config(size), size)
+        return self.batch(self.config(size), size)
 
 
 def _published(name: str) -> dict[str, Any]:

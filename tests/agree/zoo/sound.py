@@ -129,7 +129,7 @@ SOUND = [
             "max_length": 16,
             "num_mel_bins": 16,
         },
-        {},
+        {"num_labels": 527},
         "ast-audioset",
         _spectrogram,
     ),

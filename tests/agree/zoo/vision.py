@@ -27,6 +27,8 @@ _DETR: dict[str, Any] = {
     "decoder_ffn_dim": 64,
     "num_queries": 5,
 }
+#: Classes of the published classifiers.
+_IMAGENET: dict[str, Any] = {"num_labels": 1000}
 _RESNET: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
 
 
@@ -90,14 +92,28 @@ def _video(config: Config, size: Size) -> Batch:
 
 
 def _vision(name: str, class_name: str, tiny: dict[str, Any], size_name: str, batch: Any, **more: Any) -> ZooModel:
-    return ZooModel(name, "vision", class_name, tiny, more.pop("published", {}), size_name, batch, **more)
+    return ZooModel(name, "vision", class_name, tiny, more.pop("published", _IMAGENET), size_name, batch, **more)
 
 
 VISION = [
     _vision("ViT", "ViTForImageClassification", _VIT, "vit-base-patch16", images()),
     _vision("DeiT", "DeiTForImageClassification", _VIT, "deit-base", images()),
-    _vision("BEiT", "BeitForImageClassification", {**_VIT, "use_relative_position_bias": True}, "beit-base", images()),
-    _vision("DINOv2", "Dinov2ForImageClassification", _VIT, "dinov2-base", images()),
+    _vision(
+        "BEiT",
+        "BeitForImageClassification",
+        {**_VIT, "use_relative_position_bias": True},
+        "beit-base-patch16-224",
+        images(),
+        published={**_IMAGENET, "use_relative_position_bias": True},
+    ),
+    _vision(
+        "DINOv2",
+        "Dinov2ForImageClassification",
+        _VIT,
+        "dinov2-base",
+        images(),
+        published={**_IMAGENET, "image_size": 518, "patch_size": 14},
+    ),
     _vision(
         "ViT-MAE",
         "ViTMAEForPreTraining",
@@ -110,6 +126,7 @@ VISION = [
         },
         "vit-mae-base",
         _noise,
+        published={},
     ),
     _vision(
         "Swin",
@@ -123,8 +140,9 @@ VISION = [
         "Swin v2",
         "Swinv2ForImageClassification",
         {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4},
-        "swinv2-tiny",
+        "swinv2-tiny-patch4-window8-256",
         images(),
+        published={**_IMAGENET, "image_size": 256, "window_size": 8},
     ),
     _vision(
         "ConvNeXt",
@@ -148,6 +166,7 @@ VISION = [
         {"depth_multiplier": 0.35},
         "mobilenet_v2_1.0_224",
         _square(32, 224),
+        published={"num_labels": 1001},
         note="depthwise convolutions",
     ),
     _vision(
@@ -221,7 +240,7 @@ VISION = [
             "query_stride": [2, 2],
             "num_query_pool": 1,
         },
-        "hiera-tiny",
+        "hiera-base",
         _square(32, 224),
     ),
     _vision(
@@ -234,7 +253,7 @@ VISION = [
             "depths": [1, 1, 1],
             "key_dim": [4, 4, 4],
         },
-        "levit-128S",
+        "levit-128",
         images(),
     ),
     _vision(
@@ -251,19 +270,21 @@ VISION = [
         _no_labels(32, 800),
         loss=_boxes_and_classes,
         published={
+            "num_labels": 91,
             "use_timm_backbone": False,
             "backbone": None,
             "use_pretrained_backbone": False,
             "backbone_config": {"model_type": "resnet", "out_features": ["stage4"]},
         },
-        needs_values="whether hidden states are finite, asked in training (detr/modeling_detr.py)",
+        asks_values=True,
     ),
     _vision(
         "YOLOS",
         "YolosForObjectDetection",
         {**_VIT, "image_size": [16, 16], "num_detection_tokens": 5},
-        "yolos-base",
+        "yolos (defaults of transformers)",
         _no_labels(16, 512),
+        published={},
         loss=_boxes_and_classes,
     ),
     _vision(
@@ -275,8 +296,9 @@ VISION = [
             "num_attention_heads": [1, 2, 2, 2],
             "decoder_hidden_size": 16,
         },
-        "segformer-b0",
+        "segformer-b0-ade",
         _segments,
+        published={"num_labels": 150},
     ),
     _vision(
         "DPT",
@@ -293,7 +315,23 @@ VISION = [
         },
         "dpt-large",
         _no_labels(32, 384),
+        published={
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "backbone_out_indices": [5, 11, 17, 23],
+            "neck_hidden_sizes": [256, 512, 1024, 1024],
+            "image_size": 384,
+        },
         loss=_depth,
     ),
-    _vision("VideoMAE", "VideoMAEForVideoClassification", {**_VIT, "num_frames": 4}, "videomae-base", _video),
+    _vision(
+        "VideoMAE",
+        "VideoMAEForVideoClassification",
+        {**_VIT, "num_frames": 4},
+        "videomae-base-kinetics",
+        _video,
+        published={"num_labels": 400},
+    ),
 ]
