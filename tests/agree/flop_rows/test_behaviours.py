@@ -114,7 +114,7 @@ class TestControlFlow:
         """A product, then twice the costlier of two branches: 1 + 2 + 2 products of (32, 64) by (64, 64)."""
 
         def run():
-            x, w = torch.zeros(32, N), _square()
+            x, w = torch.rand(32, N), _square()  # zeros would be known, and so would the branch
             x = x @ w
             for _ in range(2):
                 x = cond(x.sum() > 0, lambda x: (x @ w) @ w, lambda x: x @ w, (x,))
