@@ -4,7 +4,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional
 
-from torchledger.tracer import Recorder
+from torchledger.tracer import Recorder, trace_step
 from torchledger.tracer.fake import as_if_real
 from torchledger.tracer.memo import Memo
 
@@ -130,3 +130,18 @@ def test_a_real_tensor_among_fake_ones_is_not_made_from_memory(mode):
     with torch.utils._python_dispatch._disable_current_modes():
         real = torch.zeros(2)
     assert not Memo(mode).knows([real])
+
+
+def test_views_inside_inference_mode():
+    """A view of a normal tensor is a normal tensor there, one of a tensor that was made there is not."""
+    model, batch, seen = nn.Linear(2, 2), torch.ones(1, 2), []
+
+    def step():
+        with torch.inference_mode():
+            for _ in range(2):  # torch's own, and from memory
+                views = (model.weight.detach(), model.weight.view(4), model.weight.t(), torch.zeros(2).view(1, 2))
+                seen.append([view.is_inference() for view in views])
+        model(batch).sum().backward()
+        assert seen[-2:] == [[False, False, False, True]] * 2
+
+    trace_step(step)

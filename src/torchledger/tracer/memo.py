@@ -124,6 +124,12 @@ class Memo:
     def _one(self, made: Made, operands: list[torch.Tensor]) -> torch.Tensor:
         if made.is_operand:
             return operands[made.operand]
+        if made.operand >= 0 and torch.is_inference_mode_enabled() and not operands[made.operand].is_inference():
+            with torch.inference_mode(mode=False), torch.no_grad():  # a view of a normal tensor is normal in there too
+                return self._new(made, operands)
+        return self._new(made, operands)
+
+    def _new(self, made: Made, operands: list[torch.Tensor]) -> torch.Tensor:
         with torch._C._DisableTorchDispatch():  # noqa: SLF001  # as torch's fake mode does it
             if made.operand < 0:
                 plain = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
