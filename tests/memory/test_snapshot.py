@@ -68,6 +68,7 @@ class Hostile:
     [
         (b"", "the file is empty"),
         (b"PK\x03\x04rest", "a zip file, as torch.save writes"),
+        (b"\x1f\x8b\x08\x00", "compressed by gzip; unpack it first"),
         (b"# notes\n", "not a pickle; torch.cuda.memory._dump_snapshot(path) writes one"),
         (pickle.dumps(Hostile()), "holds no class or function, and loading one could run code"),
         (pickle.dumps({"segments": [Hostile()]}), "the file names posix.system"),

@@ -122,3 +122,10 @@ def test_needs_that_grow_in_steps():
     """Reserved bytes come in segments of 2 MiB: the search still finds the last size that fits."""
     found = _largest("batch", lambda n: -(-n // 37) * 2**21, 10 * 2**21, 1 << 20)
     assert found.size == 370
+
+
+@pytest.mark.parametrize("wrong", ["80GB", 0, -1, None])
+def test_a_memory_that_is_none(wrong):
+    """Bytes are a number: a text is refused before anything is traced."""
+    with pytest.raises(TraceError, match=f"the memory is {wrong!r}. It is a number"):
+        max_batch(nn.Linear(2, 2), wrong, torch.ones(1, 2), loss=lambda y, _: y.sum())

@@ -157,6 +157,8 @@ def _load(path: Path) -> Any:
             raise SnapshotError(
                 "a zip file, as torch.save writes; torch.cuda.memory._dump_snapshot writes a bare pickle"
             )
+        if begin.startswith(b"\x1f\x8b"):
+            raise SnapshotError("compressed by gzip; unpack it first (gunzip)")
         if begin[0] != 0x80:
             raise SnapshotError("not a pickle; torch.cuda.memory._dump_snapshot(path) writes one")
         file.seek(0)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from torchledger.tracer.errors import NothingFits
+from torchledger.tracer.errors import NothingFits, TraceError
 from torchledger.tracer.plain_step import StepOptions
 from torchledger.tracer.result import Trace
 from torchledger.tracer.step import trace_step
@@ -124,6 +124,8 @@ def _largest(
     What a step needs grows with its size nearly in proportion (attention that writes its scores: with its square), so
     few steps are enough; where the guess does not narrow the gap by half twice, the middle is taken.
     """
+    for name, number in (("memory", limit), ("largest size", at_most)):
+        _require_whole(name, number)
     tried: dict[int, int] = {}
 
     def fits(size: int) -> bool:
@@ -155,6 +157,12 @@ def _largest(
         else:
             high = guess
     return Largest(low, tried[low], limit, len(tried), tried)
+
+
+def _require_whole(name: str, number: object) -> None:
+    """Refuse a text ("80GB") and what is below 1."""
+    if not isinstance(number, (int, float)) or number < 1:
+        raise TraceError(f"the {name} is {number!r}", remedy="It is a number of at least 1; of bytes, as 80 * 10**9")
 
 
 def _beyond(tried: dict[int, int], low: int, high: int, limit: int, at_most: int) -> int:
