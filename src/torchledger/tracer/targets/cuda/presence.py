@@ -86,8 +86,9 @@ def cuda_present(storages: Storages, *, capability: tuple[int, int], name: str, 
     }
     orders = ("init", "synchronize", "set_device", "empty_cache", "ipc_collect", "reset_peak_memory_stats",
               "reset_accumulated_memory_stats", "manual_seed", "manual_seed_all", "set_stream")  # fmt: skip
-    nothing: Callable[..., None] = lambda *_args, **_kwargs: None  # noqa: E731  # it is put under many names
-    with replaced(torch.cuda, answers | dict.fromkeys(orders, nothing)):
+    # One function each: torch's compiler keeps a rule for every function of torch.cuda, by its identity.
+    nothing: dict[str, Callable[..., None]] = {name: lambda *_args, **_kwargs: None for name in orders}
+    with replaced(torch.cuda, answers | nothing):
         yield
 
 
