@@ -23,6 +23,7 @@ class Language(nn.Module):
         self.layers = nn.ModuleList(nn.Sequential(*block) for _ in range(2))
 
     def forward(self, tokens):
+        """Blocks one after the other."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = x + layer(x)
