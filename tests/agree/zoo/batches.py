@@ -21,10 +21,11 @@ def _vocabulary(config: Config) -> int:
 def tokens(
     *, published: int = TOKENS["published"], tiny: int = TOKENS["tiny"], labels: bool = True, **more: Any
 ) -> Any:
-    """Token numbers, and themselves as labels: language models, causal or masked."""
+    """Token numbers, and themselves as labels: language models, causal or masked; no more than they have positions."""
 
     def batch(config: Config, size: Size) -> Batch:
-        shape = (BATCH[size], tiny if size == "tiny" else published)
+        positions = getattr(config, "max_position_embeddings", None) or published
+        shape = (BATCH[size], tiny if size == "tiny" else min(published, positions))
         ids = torch.randint(3, _vocabulary(config), shape)
         return {"input_ids": ids, **({"labels": ids.clone()} if labels else {}), **more}
 

@@ -81,7 +81,7 @@ def _product_added(output: torch.Tensor, _added: torch.Tensor, *factors: torch.T
 
 
 def _einsum(output: torch.Tensor, equation: str, *operands: Any) -> Costs:
-    """Two operands: 2 FLOPs a point of all indices, none where no index is summed (a product of elements)."""
+    """Two operands: 2 FLOPs a point of all indices, none where nothing is summed (a product of elements)."""
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     left, right = operands
@@ -93,7 +93,7 @@ def _einsum(output: torch.Tensor, equation: str, *operands: Any) -> Costs:
         count = operand.dim() - len(name.replace("...", ""))
         spelled = name.replace("...", "".join(chr(ord("A") + 26 - count + number) for number in range(count)))
         sizes.update(zip(spelled, operand.shape, strict=True))
-    summed = {index for index in sizes if index.islower() and index not in result}
+    summed = {index for index, size in sizes.items() if index.islower() and index not in result and size > 1}
     flops = 2 * prod(sizes.values()) if summed else 0
     return flops, [(left, flops), (right, flops)]
 

@@ -27,6 +27,7 @@ _T5: dict[str, Any] = {
     "num_heads": 4,
     "decoder_start_token_id": 0,
 }
+_STARTED: dict[str, Any] = {"decoder_start_token_id": 0}
 _ALL_LAYERS: dict[str, Any] = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
 _BART: dict[str, Any] = {
     "vocab_size": 128,
@@ -248,13 +249,13 @@ ENCODERS = [
 ]
 
 PAIRS = [
-    _pair("T5", "T5ForConditionalGeneration", _T5, "t5-small"),
+    _pair("T5", "T5ForConditionalGeneration", _T5, "t5-small", published=_STARTED),
     _pair(
         "UMT5",
         "UMT5ForConditionalGeneration",
         _T5,
         "umt5-small",
-        published={"vocab_size": 256384},
+        published={"vocab_size": 256384, **_STARTED},
         note="input and output embeddings tied, as transformers 5 has them",
     ),
     _pair("BART", "BartForConditionalGeneration", _BART, "bart-large"),
