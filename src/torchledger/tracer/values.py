@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -59,7 +60,8 @@ class Values:
     def __init__(self, run: Run, assume: Callable[[str], None]) -> None:
         self._run = run
         self._assume = assume
-        self._spoiled: set[int] = set()
+        # By address, which nothing else gets while it is referred to.
+        self._spoiled: dict[int, StorageWeakRef] = {}
 
     def run(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[torch.Tensor]
@@ -122,7 +124,8 @@ class Values:
                 written = args[number] if number < len(args) else kwargs.get(argument.name)
                 for tensor in tree_leaves(written):
                     if isinstance(tensor, torch.Tensor) and _VALUE in tensor.__dict__:
-                        self._spoiled.add(tensor.untyped_storage()._cdata)  # noqa: SLF001  # the storage's address
+                        storage = tensor.untyped_storage()
+                        self._spoiled[storage._cdata] = StorageWeakRef(storage)  # noqa: SLF001  # the storage's address
 
 
 def hold(fake: torch.Tensor, real: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> None:
