@@ -197,3 +197,23 @@ def test_hugging_face_models(name, recomputed):
     assert_equal(folded, full)
     assert is_folded(folded)
     assert any("equal but for their number" in assumption for assumption in folded.assumptions)
+
+
+class Flagged(Block):
+    """A block that a buffer turns off."""
+
+    def __init__(self, *, is_on):
+        super().__init__()
+        self.register_buffer("is_on", torch.tensor([is_on]))
+
+    def forward(self, x):
+        """Nothing where it is off."""
+        return super().forward(x) if self.is_on.all() else x
+
+
+def test_layers_whose_flags_differ_are_not_equal():
+    """Of twelve layers the seventh is off: it is not counted with the others."""
+    model = nn.Sequential(*[Flagged(is_on=number != 6) for number in range(12)])
+    folded, full = both(model, torch.zeros(2, 16), loss=lambda x, _: x.mean())
+    assert_equal(folded, full)
+    assert full.ledger.where(phase="forward", kind="matmul").flops == 11 * 2 * 2 * 2 * 16 * 32

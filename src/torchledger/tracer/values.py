@@ -125,7 +125,7 @@ class Values:
                 for tensor in tree_leaves(written):
                     if isinstance(tensor, torch.Tensor) and _VALUE in tensor.__dict__:
                         storage = tensor.untyped_storage()
-                        self._spoiled[storage._cdata] = StorageWeakRef(storage)  # noqa: SLF001  # the storage's address
+                        self._spoiled[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # noqa: SLF001  # the address
 
 
 def hold(fake: torch.Tensor, real: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> None:
@@ -151,6 +151,14 @@ def hold(fake: torch.Tensor, real: torch.Tensor, storages: dict[int, torch.Untyp
 def holds(fake: torch.Tensor) -> bool:
     """Whether the value of a tensor is known."""
     return _VALUE in fake.__dict__
+
+
+def known_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the same is known of two tensors: nothing, or equal values."""
+    if holds(one) is not holds(other):
+        return False
+    with no_dispatch():
+        return not holds(one) or torch.equal(one.__dict__[_VALUE], other.__dict__[_VALUE])
 
 
 def know(fake: torch.Tensor, value: torch.Tensor, asked: Callable[[], None]) -> None:

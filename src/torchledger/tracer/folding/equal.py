@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchledger.tracer.values import known_alike
+
 #: Folding saves next to nothing where fewer units than this are left out.
 MIN_LEFT_OUT = 2
 #: Longest pattern of unequal layers that repeats (five with a window and one without: 6).
@@ -227,7 +229,7 @@ class _Equality:
         self._pairs: set[tuple[int, int]] = set()
 
     def modules(self, a: nn.Module, b: nn.Module) -> bool:
-        """Whether two modules are equal but for the values of their tensors."""
+        """Whether two modules are equal but for the values of their tensors that a trace does not know."""
         if a is b:
             return True
         if type(a) is not type(b) or list(a._modules) != list(b._modules):  # noqa: SLF001  # with those that are None
@@ -294,4 +296,5 @@ def _same_tensor(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
         and a.stride() == b.stride()
         and a.device == b.device
         and (a.grad is None) is (b.grad is None)
+        and known_alike(a, b)
     )
