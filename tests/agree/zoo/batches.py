@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,13 +58,14 @@ def source_and_target(*, source: int = 512, target: int = 512, tiny_source: int 
     return batch
 
 
-def images(*, labels: bool = True, size_of: Callable[[Config], int] | None = None, **more: Any) -> Any:
-    """Images of the configuration's size, and one class an image."""
+def images(*, published: int = BATCH["published"]) -> Any:
+    """Images of the configuration's size, and one class an image; `published` of them at the published size."""
 
     def batch(config: Config, size: Size) -> Batch:
-        side = size_of(config) if size_of is not None else config.image_size
-        pixels = torch.randn(BATCH[size], config.num_channels, side, side)
-        classes = {"labels": torch.randint(0, config.num_labels, (BATCH[size],))} if labels else {}
-        return {"pixel_values": pixels, **classes, **more}
+        count, side = BATCH[size] if size == "tiny" else published, config.image_size
+        return {
+            "pixel_values": torch.randn(count, config.num_channels, side, side),
+            "labels": torch.randint(0, config.num_labels, (count,)),
+        }
 
     return batch

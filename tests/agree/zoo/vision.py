@@ -254,7 +254,7 @@ VISION = [
             "key_dim": [4, 4, 4],
         },
         "levit-128",
-        images(),
+        images(published=2),
     ),
     _vision(
         "DETR",
