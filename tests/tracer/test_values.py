@@ -1,6 +1,8 @@
 """What shapes alone and the user's own whole numbers decide is known in a trace, and nothing else is."""
 
 import queue
+import sys
+import types
 
 import pytest
 import torch
@@ -179,3 +181,23 @@ def test_a_trace_within_a_trace():
     before = FakeTensor.numpy
     trace_step(lambda: trace_step(lambda: torch.arange(3).numpy()), steps=1)
     assert FakeTensor.numpy is before
+
+
+@pytest.mark.parametrize("is_imported_before", [True, False])
+def test_transformers_asks_about_known_values(monkeypatch, is_imported_before):
+    """It takes tensors of known values for real ones while a trace runs, even if it comes in while that runs."""
+    module = types.ModuleType("transformers.utils.import_utils")
+    module.is_fake_tensor = original = lambda x: isinstance(x, FakeTensor)
+    if is_imported_before:
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    else:
+        monkeypatch.delitem(sys.modules, module.__name__, raising=False)
+
+    def question():
+        sys.modules[module.__name__] = module
+        known, unknown = torch.arange(3), torch.rand(3)
+        return module.is_fake_tensor(known), module.is_fake_tensor(unknown)
+
+    assert _asked(question) == (False, True)
+    assert module.is_fake_tensor is original
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # so that it is taken away

@@ -46,6 +46,9 @@ _OF_ITSELF = {_aten.eq.Tensor: True, _aten.ne.Tensor: False}
 _BY_NAME = {_aten.isnan.default: False, _aten.isinf.default: False}
 _FINITE = "every number is finite, where the code asks (which values there are is data)"
 
+#: The module of transformers that asks whether a tensor is fake.
+_ASKS = "transformers.utils.import_utils"
+
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any], Any, list[torch.Tensor]], Any]
 
 
@@ -111,6 +114,7 @@ class Values:
         except (RuntimeError, AssertionError):  # the CPU has no kernel for what the target runs
             self._spoil(func, args, kwargs)
             return
+        _let_transformers_ask()
         for fake, value in zip(
             fakes, (leaf for leaf in tree_leaves(real) if isinstance(leaf, torch.Tensor)), strict=True
         ):
@@ -218,10 +222,8 @@ def _is_constant(tensor: torch.Tensor) -> bool:
 @contextlib.contextmanager
 def asked_as_if_real() -> Iterator[None]:
     """Let transformers and numpy ask fake tensors whose values are known what they ask real ones."""
-    module: Any = sys.modules.get("transformers.utils.import_utils")
-    original = getattr(module, "is_fake_tensor", None)
-    if module is not None:
-        module.is_fake_tensor = lambda x: bool(original and original(x)) and _VALUE not in x.__dict__
+    is_outermost = not _is_let_ask()
+    _let_transformers_ask()
     outer = FakeTensor.__dict__.get("numpy")  # of a trace around this one
     FakeTensor.numpy = _numpy  # type: ignore[assignment,method-assign]  # torch.Tensor's is the one underneath
     try:
@@ -230,8 +232,27 @@ def asked_as_if_real() -> Iterator[None]:
         del FakeTensor.numpy
         if outer is not None:
             FakeTensor.numpy = outer  # type: ignore[method-assign]  # as above
-        if module is not None:
-            module.is_fake_tensor = original
+        if is_outermost and _is_let_ask():
+            module = sys.modules[_ASKS]
+            module.is_fake_tensor = module.is_fake_tensor.original  # type: ignore[attr-defined]  # what it was
+
+
+def _is_let_ask() -> bool:
+    return hasattr(getattr(sys.modules.get(_ASKS), "is_fake_tensor", None), "original")
+
+
+def _let_transformers_ask() -> None:
+    """Put a function in the place of transformers' own, once it is there: a step may be what imports it."""
+    module: Any = sys.modules.get(_ASKS)
+    original = getattr(module, "is_fake_tensor", None)
+    if original is None or hasattr(original, "original"):
+        return
+
+    def is_fake_tensor(x: Any) -> bool:
+        return bool(original(x)) and not holds(x)
+
+    is_fake_tensor.original = original  # type: ignore[attr-defined]  # to be put back
+    module.is_fake_tensor = is_fake_tensor
 
 
 def _numpy(fake: FakeTensor, **options: Any) -> Any:
