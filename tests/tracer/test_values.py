@@ -159,7 +159,7 @@ def _overwritten_as_out():
         lambda: torch.rand(3) > 0.5,
         lambda: torch.zeros(3, dtype=torch.int64).random_(0, 2),
         lambda: torch.zeros(3, dtype=torch.int64).copy_(torch.randint(0, 2, (3,))),
-        lambda: torch.zeros(1 << 19, dtype=torch.int64),
+        lambda: torch.zeros(1 << 21, dtype=torch.int64),
     ],
     ids=[
         "overwritten in a list",

@@ -27,7 +27,7 @@ _VALUE = "torchledger_value"
 #: What is to be called when somebody asks for a value that was assumed.
 _ASKED = "torchledger_asked"
 #: Larger ones are not kept: a value is real memory, and real work.
-_LARGEST = 1 << 18
+_LARGEST = 1 << 20
 _MADE_OF_NUMBERS = frozenset(
     {
         "arange", "linspace", "zeros", "ones", "eye", "full", "scalar_tensor", "tril_indices", "triu_indices",
