@@ -6,7 +6,7 @@ from torch._higher_order_ops import cond, scan, while_loop
 from torch._higher_order_ops.cond import cond_op
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from torchledger.tracer import Recorder
+from torchledger.tracer import Recorder, TraceError
 from torchledger.tracer.higher_order import is_whole
 
 N = 8
@@ -23,7 +23,7 @@ def _looked_at(run):
 
 
 def _square(*, grad=False):
-    return torch.zeros(N, N, requires_grad=grad)
+    return torch.rand(N, N, requires_grad=grad)  # zeros would be known, and what they decide with them
 
 
 def test_torchs_own_way_is_back_afterwards():
@@ -50,7 +50,7 @@ def test_inference_mode_counts_the_same(grad):
 
 def test_the_branch_that_is_not_taken_leaves_nothing():
     """No call and no memory of it is on the books."""
-    x = torch.zeros(N, N)
+    x = _square()
     seen = _looked_at(lambda: cond(x.clone().sum() > 0, lambda x: x @ x, torch.relu, (x,)))
     assert "relu" not in {line.op for line in seen.ledger}
 
@@ -61,6 +61,13 @@ def test_a_loop_whose_end_is_data_is_unknown_with_what_one_iteration_costs():
     (line,) = seen.ledger.unknown_lines
     assert (line.op, line.work.flops_full, dict(line.shape)) == ("while_loop", None, {"flops_per_iteration": 2 * MM})
     assert not seen.ledger.is_complete
+
+
+def test_a_loop_over_known_values_that_never_ends_is_refused(monkeypatch):
+    """Zeros stay zeros: instead of running for ever it says that it does."""
+    monkeypatch.setattr("torchledger.tracer.higher_order._MOST_ITERATIONS", 50)
+    with pytest.raises(TraceError, match="not ended after 50 iterations"):
+        _looked_at(lambda: while_loop(lambda x: x.sum() < 9, lambda x: (x @ x,), (torch.zeros(N, N),)))
 
 
 def test_gradients_reach_what_a_body_reaches_for():

@@ -59,3 +59,12 @@ def test_everything_is_put_back(error):
     except (ValueError, KeyboardInterrupt):
         pass
     assert _state() == before
+
+
+def test_flags_that_torch_has_locked_are_left_alone(monkeypatch):
+    """After `torch.backends.disable_global_flags` nobody may set cuDNN's flags by name; a trace still ends well."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", False)
+    before = torch.backends.cudnn.benchmark
+    with undisturbed():
+        torch._C._set_cudnn_benchmark(not before)
+    assert torch.backends.cudnn.benchmark == before

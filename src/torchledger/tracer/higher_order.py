@@ -20,12 +20,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from torchledger.ledger import CONTRACTIONS
+from torchledger.tracer.errors import TraceError
 from torchledger.tracer.layouts import results_of
 from torchledger.tracer.masks import INDEXED, taken
 from torchledger.tracer.pricing import price
 from torchledger.tracer.signature import Encoder, decode, meta_of
 from torchledger.tracer.targets.cuda.replacing import INSTEAD, KEPT_WHOLE
 
+#: A loop over known values runs as it would in reality; one that goes on for longer than this most likely never ends.
+_MOST_ITERATIONS = 100_000
 _BRANCH = "a branch that data decides: of the two of `cond` the one that contracts more is counted"
 
 
@@ -209,7 +212,7 @@ def _while_loop(  # noqa: PLR0917  # as above
     others: Sequence[Any],
 ) -> Any:
     state = tuple(carried)
-    while True:
+    for _ in range(_MOST_ITERATIONS):
         try:
             with inside():
                 goes_on = bool(condition(*state, *others))
@@ -220,6 +223,10 @@ def _while_loop(  # noqa: PLR0917  # as above
             return state
         with inside():
             state = tuple(body(*state, *others))
+    raise TraceError(
+        f"a while_loop has not ended after {_MOST_ITERATIONS:,} iterations over values that are known",
+        remedy="Start it from values that end it, or from random ones: their count is then said to be unknown",
+    )
 
 
 def _scan(  # noqa: PLR0917  # as above

@@ -62,11 +62,6 @@ def _settings() -> list[tuple[Callable[[Any], Any], Any]]:
         torch.set_autocast_dtype("cuda", cuda_dtype)
         torch.set_autocast_cache_enabled(is_cached)
 
-    cudnn: Any = torch.backends.cudnn
-
-    def cudnn_flags(flags: tuple[bool, bool, bool, bool]) -> None:
-        cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = flags
-
     return [
         (sys.setrecursionlimit, sys.getrecursionlimit()),
         (torch.set_default_dtype, torch.get_default_dtype()),
@@ -91,5 +86,9 @@ def _settings() -> list[tuple[Callable[[Any], Any], Any]]:
                 torch.is_autocast_cache_enabled(),
             ),
         ),
-        (cudnn_flags, (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)),
+        # Not by `torch.backends.cudnn`, whose flags `torch.backends.disable_global_flags` locks for good.
+        *(
+            (getattr(torch._C, f"_set_cudnn_{flag}"), getattr(torch._C, f"_get_cudnn_{flag}")())  # noqa: SLF001  # as above
+            for flag in ("enabled", "benchmark", "deterministic", "allow_tf32")
+        ),
     ]
