@@ -41,7 +41,7 @@ imports: $(STAMP)  ## the two import contracts
 	$(BIN)/lint-imports
 
 check-tests: $(STAMP)  ## the tests alone
-	$(BIN)/pytest src tests
+	$(BIN)/pytest src tests --numprocesses 2 --dist worksteal
 
 proof: $(STAMP)  ## the slow proofs
 	$(BIN)/pytest tests -m proof
