@@ -53,8 +53,9 @@ def test_on_a_gpu_its_memory_counts():
     assert "3 GiB" in step_line(step(0, device_peak_bytes=3 * 2**30), 400)
 
 
-def test_a_terminal_is_drawn_over():
+def test_a_terminal_is_drawn_over(monkeypatch):
     """Steps overwrite each other; the last one stays and ends its line."""
+    monkeypatch.setenv("COLUMNS", "100")
     text = drawn(step(0), step(1), on_terminal=True)
     assert text.count("\n") == 1
     assert text.endswith("left\n")
