@@ -192,10 +192,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         if self._folds is not None:
             self._folds.unfold()
         _, first_call = self._marks.get(since, (0, 0))
-        kept: dict[int, int] = {}
-        for entry in self.storages.entries:
-            if entry.call >= first_call and self.storages.part(entry) == "activations":
-                kept[entry.call] = kept.get(entry.call, 0) + entry.num_bytes
+        kept = self.storages.kept_by_call(first_call)
         calls = [
             (index, call) for index, call in enumerate(self.calls[first_call:], first_call) if call.phase != "build"
         ]

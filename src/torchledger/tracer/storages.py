@@ -231,6 +231,14 @@ class Storages:
             return entry.freed_phase != "recompute"
         return entry.phase == "forward" and self.is_kept(entry)
 
+    def kept_by_call(self, first_call: int) -> dict[int, int]:
+        """Bytes of activations that each call from `first_call` on made, by the call's index."""
+        kept: dict[int, int] = {}
+        for entry in self.entries:
+            if entry.call >= first_call and self.part(entry) == "activations":
+                kept[entry.call] = kept.get(entry.call, 0) + entry.num_bytes
+        return kept
+
     def is_kept(self, entry: Entry) -> bool:
         """Whether what a forward pass made still lives when the next backward pass begins (or ever, without one)."""
         if entry.freed is None:
