@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-
 from torchledger.spec.check import Mistake, refuse
 from torchledger.spec.model import ModelSpec
 from torchledger.spec.recipe import OptimizerSpec, Recipe
 from torchledger.spec.strategy import Strategy
+
+_SIZES = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "virtual_stages",
+)
 
 
 def recipe_mistakes(recipe: Recipe, spec: ModelSpec | None = None) -> list[Mistake]:
@@ -23,9 +30,7 @@ def recipe_mistakes(recipe: Recipe, spec: ModelSpec | None = None) -> list[Mista
 def strategy_mistakes(strategy: Strategy) -> list[Mistake]:
     """Every reason why the strategy cannot be, as (dotted path, message)."""
     found = [
-        (field.name, f"must be at least 1, is {getattr(strategy, field.name)}")
-        for field in fields(strategy)
-        if field.name.endswith("_parallel") and getattr(strategy, field.name) < 1
+        (name, f"must be at least 1, is {getattr(strategy, name)}") for name in _SIZES if getattr(strategy, name) < 1
     ]
     if strategy.shard_level not in range(4):
         found.append(("shard_level", f"must be 0, 1, 2 or 3 (ZeRO's stages), is {strategy.shard_level}"))

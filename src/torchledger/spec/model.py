@@ -148,6 +148,8 @@ class MoeSpec:
         router_bias: a bias of E on the scores, used for choosing only (DeepSeek-V3).
         scoring: `softmax` or `sigmoid`.
         normalize_weights: whether the chosen experts' weights are scaled to sum to one.
+        capacity_factor: every expert computes this many times its even share of the tokens, padded or cut to it
+            (GShard, arXiv:2006.16668); 0 drops and pads nothing.
     """
 
     num_experts: int
@@ -160,6 +162,7 @@ class MoeSpec:
     router_bias: bool = False
     scoring: Literal["softmax", "sigmoid"] = "softmax"
     normalize_weights: bool = True
+    capacity_factor: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,9 @@ class ModelSpec:
         embedding_size: width of the embedding where it differs from hidden_size, with a projection in and out
             (OPT-350M).
         final_logit_soft_cap: logits are cap·tanh(logit / cap) (Gemma 2).
+        dropout: probability on the embedding and on what attention and MLP add to the residual stream (GPT-2, GPT-3).
+        num_prediction_layers: further layers that each predict one more token ahead, with the embedding and the head
+            shared (multi-token prediction, DeepSeek-V3, arXiv:2412.19437, section 2.2).
         source: where the figures come from.
         notes: what the source model has and this description leaves out; an answer counts them as assumptions.
     """
@@ -202,6 +208,8 @@ class ModelSpec:
     embedding_scale: bool = False
     embedding_size: int | None = None
     final_logit_soft_cap: float | None = None
+    dropout: float = 0.0
+    num_prediction_layers: int = 0
     source: str = ""
     notes: tuple[str, ...] = ()
 

@@ -10,13 +10,21 @@ from torchledger.units import Count
 
 _LONGEST_DEFAULT = 8192
 
+OptimizerKind = Literal["adamw", "sgd", "adafactor", "lion", "muon", "adamw-8bit"]
+Precision = Literal[
+    "fp32", "tf32", "bf16", "fp16", "bf16-master", "fp16-master", "bf16-moments", "bf16-pure", "fp8", "mxfp8", "nvfp4"
+]
+Recompute = Literal["none", "selective", "full"]
+
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
     """The optimizer and its schedule.
 
     Attributes:
-        kind: `adamw` (Loshchilov and Hutter, arXiv:1711.05101) or `sgd` with momentum.
+        kind: `adamw` (Loshchilov and Hutter, arXiv:1711.05101), `sgd` with momentum, `adafactor` (arXiv:1804.04235),
+            `lion` (arXiv:2302.06675), `muon` on matrices with AdamW on the rest (Moonlight, arXiv:2502.16982), or
+            `adamw-8bit` (block-wise 8-bit moments, arXiv:2110.02861).
         implementation: `fused` one kernel, `foreach` lists of tensors, `loop` one parameter at a time: same result
             up to rounding, different peak memory.
         learning_rate: at the top of the schedule.
@@ -29,7 +37,7 @@ class OptimizerSpec:
         final_fraction: last learning rate over the largest.
     """
 
-    kind: Literal["adamw", "sgd"] = "adamw"
+    kind: OptimizerKind = "adamw"
     implementation: Literal["fused", "foreach", "loop"] = "fused"
     learning_rate: float = 3e-4
     beta1: float = 0.9
@@ -50,12 +58,23 @@ class Recipe:
     Attributes:
         batch_size: sequences B in one optimizer step, all micro-batches together.
         sequence_length: tokens T in a sequence.
-        precision: `fp32`; or `bf16`: parameters, gradients and optimizer state in FP32, matmuls in BF16 under autocast.
+        precision: `fp32`; `tf32`: the same with matmuls in TF32; `bf16`, `fp16`: parameters, gradients and optimizer
+            state in FP32, matmuls in BF16 or FP16 under autocast; `bf16-master`, `fp16-master`: weights and activations
+            in it, an FP32 master copy and FP32 moments beside; `bf16-moments`: no master copy; `bf16-pure`: moments in
+            BF16 too; `fp8`, `mxfp8`, `nvfp4`: as `bf16-master` with the layers' matmuls in that format.
         optimizer: the optimizer and its schedule.
         accumulation_steps: micro-batches in a step; each has batch_size / accumulation_steps sequences.
-        recompute: `none` keeps every activation; `full` keeps each layer's input and runs the layer again.
+        recompute: `none` keeps every activation; `full` keeps each layer's input and runs the layer again; `selective`
+            runs the core of attention again (scores and softmax; arXiv:2205.05198, section 5).
+        recompute_layers: with `full`, layers of each pipeline chunk that are run again; 0 is all of them.
         attention: `math` writes scores to memory (matmul, softmax, matmul); `fused` is the scaled-dot-product kernel.
         num_tokens: tokens of the whole run; 0 is open.
+        offload_activations: share of the kept activations that waits in host memory.
+        offload_optimizer: the optimizer's state and its update live in host memory.
+        lora_rank: rank of a low-rank adapter beside every linear layer of attention and MLP, the only thing trained
+            (LoRA, arXiv:2106.09685); 0 trains the model itself.
+        trainable: parts that are trained (`embedding`, `layers`, `head` ...; `layers.24-31` are layers by number); empty
+            is all.
         seed: seeds initialisation, dropout and data order.
         initialization: `fan_in` has std 1/sqrt(fan_in), cut at 3 of its own standard deviations; `gpt2` has std 0.02
             and residual projections scaled by 1/sqrt(2·num_layers).
@@ -63,12 +82,17 @@ class Recipe:
 
     batch_size: int = 1
     sequence_length: Count = 1024
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     accumulation_steps: int = 1
-    recompute: Literal["none", "full"] = "none"
+    recompute: Recompute = "none"
+    recompute_layers: int = 0
     attention: Literal["math", "fused"] = "fused"
     num_tokens: Count = 0
+    offload_activations: float = 0.0
+    offload_optimizer: bool = False
+    lora_rank: int = 0
+    trainable: tuple[str, ...] = ()
     seed: int = 1337
     initialization: Literal["fan_in", "gpt2"] = "fan_in"
 
