@@ -6,6 +6,7 @@ tape.py        a forward pass walked with sizes alone: lines, kept storages, wha
 dense.py, pointwise.py, core.py, attention.py, mlp.py, model.py   the modules of the model, walked
 optimizer.py   clipping, step and state
 count.py       the ledger of one step
+parts.py       the step in parts that add up, for those who spread it over ranks
 memory.py      memory by part and the list of kept activations
 moments.py     the moments of a step that can be its peak
 network.py     the lecture's linear networks in closed form
@@ -24,6 +25,7 @@ from torchledger.formula.parameters import (
     num_parameters,
     parameters,
 )
+from torchledger.formula.parts import Part, parts
 from torchledger.formula.per_token import PerToken, flops_per_token, per_token
 from torchledger.formula.symbolic import Polynomial, SymbolicError, polynomial
 from torchledger.formula.tape import Activation
@@ -34,6 +36,7 @@ __all__ = [
     "MemoryPrediction",
     "Moment",
     "Parameter",
+    "Part",
     "PerToken",
     "Polynomial",
     "SymbolicError",
@@ -46,6 +49,7 @@ __all__ = [
     "num_embedding_parameters",
     "num_parameters",
     "parameters",
+    "parts",
     "per_token",
     "polynomial",
 ]

@@ -13,20 +13,30 @@ from torchledger.formula.pointwise import add, scaled, soft_capped
 from torchledger.formula.tape import Tape, Value
 from torchledger.ledger import Amount
 from torchledger.ops import causal_pairs
-from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec import LayerGroup, ModelSpec, Recipe
 
 
 def walk(spec: ModelSpec, recipe: Recipe) -> Tape:
     """The forward pass of one micro-batch and its backward pass, equal layers once with their number."""
     tape = Tape(recipe.precision)
-    B, T = _micro_batch(recipe), recipe.sequence_length
-    tokens = tape.given("tokens", (B, T), "int64")
-    contexts = {window: _context(tape, spec, recipe, window) for window in _windows(spec)}
-    h = _embedded(tape, spec, tokens)
-    for (window, is_moe, number_format), count in _stream_kinds(spec, h.number_format).items():
-        with tape.inside("layers.*", count):
+    h, contexts = walk_embedding(tape, spec, recipe)
+    for (window, is_moe, number_format), group in stream_kinds(spec, h.number_format).items():
+        with tape.inside("layers.*", group.count):
             x = tape.receive("input", replace(h, number_format=number_format))
-            h = _layers(tape, spec, recipe, x, contexts[window], is_moe=is_moe)
+            h = walk_layer(tape, spec, recipe, x, contexts[window], is_moe=is_moe)
+    walk_head(tape, spec, recipe, h)
+    return tape
+
+
+def walk_embedding(tape: Tape, spec: ModelSpec, recipe: Recipe) -> tuple[Value, dict[int, Context]]:
+    """What stands before the layers: the residual stream, and for every window what its layers share."""
+    tokens = tape.given("tokens", (_micro_batch(recipe), recipe.sequence_length), "int64")
+    contexts = {window: _context(tape, spec, recipe, window) for window in _windows(spec)}
+    return _embedded(tape, spec, tokens), contexts
+
+
+def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value) -> None:
+    """What stands behind the layers: final norm, head, loss."""
     h = tape.receive("output of the last layer", h)
     if spec.norm.final:
         h = norm(tape, "final_norm", h, spec.norm)
@@ -39,7 +49,6 @@ def walk(spec: ModelSpec, recipe: Recipe) -> Tape:
     if recipe.accumulation_steps != 1:
         tape.save_number("mul", "share of the micro-batch")
         tape.run("", ops.pointwise("scale", 1), "fp32")
-    return tape
 
 
 def layer_kinds(spec: ModelSpec) -> dict[tuple[int, bool], Amount]:
@@ -55,23 +64,28 @@ def _windows(spec: ModelSpec) -> tuple[int, ...]:
     return tuple(dict.fromkeys(window for window, _ in layer_kinds(spec)))
 
 
-def _stream_kinds(spec: ModelSpec, number_format: str) -> dict[tuple[int, bool, str], Amount]:
-    """The same, with the format of the stream that such layers read.
+def stream_kinds(spec: ModelSpec, number_format: str) -> dict[tuple[int, bool, str], LayerGroup]:
+    """The same, with the format of the stream that such layers read; `first` is the first of them, `count` all.
 
     Under autocast an embedding that is projected enters in BF16, and leaves that format in the first layer that adds
     FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes.
     """
-    kinds: dict[tuple[int, bool, str], Amount] = {}
+    kinds: dict[tuple[int, bool, str], LayerGroup] = {}
+
+    def put(group: LayerGroup, count: Amount, first: int) -> None:
+        key = (group.window, group.is_moe, number_format)
+        before = kinds.get(key)
+        known = LayerGroup(group.window, group.is_moe, first, 0) if before is None else before
+        kinds[key] = replace(known, count=known.count + count)
+
     norm_writes = spec.norm.placement != "pre" and spec.norm.affine
     for group in spec.layer_groups:
-        count: Amount = group.count
+        count, first = group.count, group.first
         if number_format != "fp32" and (norm_writes or group.is_moe):
-            first = (group.window, group.is_moe, number_format)
-            kinds[first] = kinds.get(first, 0) + 1
-            count, number_format = count - 1, "fp32"
+            put(group, 1, first)
+            count, first, number_format = count - 1, first + 1, "fp32"
         if count != 0:
-            key = (group.window, group.is_moe, number_format)
-            kinds[key] = kinds.get(key, 0) + count
+            put(group, count, first)
     return kinds
 
 
@@ -83,7 +97,7 @@ def needs_mask(spec: ModelSpec, recipe: Recipe, window: int) -> bool:
     )
 
 
-def _layers(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, is_moe: bool) -> Value:
+def walk_layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, is_moe: bool) -> Value:
     """One of a run of equal layers; with full recompute it keeps its input and mask only."""
     if recipe.recompute == "none":
         return _layer(tape, spec, recipe, h, context, is_moe=is_moe)

@@ -90,6 +90,21 @@ def parameters(spec: ModelSpec, recipe: Recipe | None = None, expand: bool = Fal
     return tuple(replace(each, number_format=number_format) for each in (*_before(spec), *layers, *_after(spec)))
 
 
+def embedding_parameters(spec: ModelSpec) -> tuple[Parameter, ...]:
+    """Those that stand before the layers."""
+    return tuple(_before(spec))
+
+
+def layer_parameters(spec: ModelSpec, *, is_moe: bool) -> tuple[Parameter, ...]:
+    """Those of one layer, dense or a mixture; equal experts are one entry."""
+    return tuple(replace(each, name=f"layers.*.{each.name}") for each in _layer(spec, is_moe=is_moe))
+
+
+def head_parameters(spec: ModelSpec) -> tuple[Parameter, ...]:
+    """Those that stand behind the layers; a tied head is there, and says whose it is."""
+    return tuple(_after(spec))
+
+
 def num_parameters(spec: ModelSpec) -> Amount:
     """Trained numbers in the model, a tied head counted once."""
     return sum(each.total for each in parameters(spec))

@@ -296,6 +296,18 @@ class Tape:
             if not each.is_own and (each.recomputed and not each.kept_by if recomputed else each.kept_by)
         )
 
+    def keeper(self, value: Value) -> str:
+        """The operation that keeps the storage of `value`; empty where nothing does."""
+        return self._storages[value.storage].kept_by
+
+    def largest_storage(self) -> Amount:
+        """Bytes of the largest tensor that is made."""
+        return max((each.num_bytes for each in self._storages if not each.is_own), default=0)
+
+    def largest_temporary(self) -> Amount:
+        """Bytes of the largest tensor that is made and not kept."""
+        return max((each.num_bytes for each in self._storages if not each.is_own and not each.kept_by), default=0)
+
     def _kept_by_entry(self) -> dict[int, Amount]:
         """Bytes kept by forward entry: the one that made the storage, or the one that first keeps a layer's input."""
         made = {storage: number for number, entry in enumerate(self._forward) for storage in entry.storages}
