@@ -65,6 +65,8 @@ class Stack:
         uneven_layers: stages may have different numbers of layers.
         embeddings_as_layers: layers are spread as if embedding and head were one each.
         batched_sends: both neighbours' sends and receives are started together and waited for.
+        regathers_inputs: with sequence parallelism, a layer's inputs are kept divided and gathered again for the weight
+            gradients; otherwise they are kept whole.
         overlap_data: its recipes hide gradient reduction and weight gathering behind computing.
         overlap_tensor: its recipes cut up tensor parallel collectives and run them beside matmuls.
         expandable_segments: the CUDA allocator's segments grow (`expandable_segments:True`).
@@ -105,6 +107,7 @@ class Stack:
     uneven_layers: bool = True
     embeddings_as_layers: bool = False
     batched_sends: bool = False
+    regathers_inputs: bool = False
     overlap_data: bool = True
     overlap_tensor: bool = False
     expandable_segments: bool = False

@@ -1,0 +1,94 @@
+"""`assembly`: which layers each pipeline rank holds, as counts of the model's distinct blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from torchledger.planner.stage import BlockKind
+from torchledger.spec import ModelSpec, Strategy
+
+#: [stage][chunk] of (index of a block, how many).
+Assembly = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
+
+
+@cache
+def layers_of_chunks(num_layers: int, num_chunks: int, embeddings_as_layers: bool) -> tuple[int, ...]:  # noqa: FBT001 (a key)
+    """Layers of each chunk in the order of the model, as even as they go; what is over goes to the first chunks but one.
+
+    The first chunk has the embedding and the last the head, so they are the last to get one more.
+
+    >>> layers_of_chunks(80, 4, False), layers_of_chunks(126, 16, True)[:2], sum(layers_of_chunks(126, 16, True))
+    ((20, 20, 20, 20), (7, 8), 126)
+    """
+    units = num_layers + (2 if embeddings_as_layers and num_chunks > 1 else 0)
+    each, rest = divmod(units, num_chunks)
+    counts = [each] * num_chunks
+    middle = [*range(1, num_chunks - 1), 0, num_chunks - 1][:rest] if num_chunks > 1 else [0] * rest
+    for index in middle:
+        counts[index] += 1
+    if embeddings_as_layers and num_chunks > 1:
+        counts[0] -= 1
+        counts[-1] -= 1
+    return tuple(counts)
+
+
+def assemble(
+    kinds: Sequence[tuple[BlockKind, int, int]], spec: ModelSpec, strategy: Strategy, *, embeddings_as_layers: bool
+) -> Assembly:
+    """The blocks of every chunk.
+
+    Args:
+        kinds: of the model's distinct blocks (kind, index of the first layer, number of layers).
+        spec: the model.
+        strategy: the layout.
+        embeddings_as_layers: the stack counts embedding and head as a layer each where it spreads them.
+
+    >>> from torchledger.spec import AttentionSpec, MlpSpec
+    >>> tiny = ModelSpec("tiny", 100, 64, 4, 32, AttentionSpec(4), MlpSpec(64))
+    >>> kinds = (("embedding", -1, 1), ("layer", 0, 4), ("head", -1, 1))
+    >>> assemble(kinds, tiny, Strategy(pipeline_parallel=2), embeddings_as_layers=False)
+    ((((0, 1), (1, 2)),), (((1, 2), (2, 1)),))
+    """
+    stages, virtual = strategy.pipeline_parallel, strategy.virtual_stages
+    num_chunks = stages * virtual
+    counts = strategy.stage_layers or layers_of_chunks(spec.num_layers, num_chunks, embeddings_as_layers)
+    of_layer = _block_of_layer(kinds, spec)
+    first = next(i for i, (kind, _, _) in enumerate(kinds) if kind == "embedding")
+    last = tuple((i, n) for i, (kind, _, n) in enumerate(kinds) if kind in {"prediction", "head"})
+    chunks: list[tuple[tuple[int, int], ...]] = []
+    start = 0
+    for index, count in enumerate(counts):
+        found = [(first, 1)] if index == 0 else []
+        found.extend(_counted(of_layer, start, count))
+        found.extend(last if index == num_chunks - 1 else ())
+        chunks.append(tuple(found))
+        start += count
+    return tuple(tuple(chunks[stage + stages * chunk] for chunk in range(virtual)) for stage in range(stages))
+
+
+def _counted(of_layer: int | Sequence[int], start: int, count: int) -> list[tuple[int, int]]:
+    if isinstance(of_layer, int):
+        return [(of_layer, count)] if count else []
+    found: dict[int, int] = {}
+    for block in of_layer[start : start + count]:
+        found[block] = found.get(block, 0) + 1
+    return list(found.items())
+
+
+def _block_of_layer(kinds: Sequence[tuple[BlockKind, int, int]], spec: ModelSpec) -> int | tuple[int, ...]:
+    """The block of every layer; a number alone where all layers are of one kind."""
+    layers = [(first, i) for i, (kind, first, _) in enumerate(kinds) if kind == "layer"]
+    if len(layers) == 1:
+        return layers[0][1]
+    # a kind is known by its first layer: a layer is of the kind whose first one looks like it
+    looks = {}
+    for first, i in sorted(layers):
+        group = spec.layer(first)
+        looks.setdefault((group.window, group.is_moe), i)
+    found = []
+    for index in range(spec.num_layers):
+        group = spec.layer(index)
+        exact = next((i for first, i in layers if first == index), None)
+        found.append(looks[group.window, group.is_moe] if exact is None else exact)
+    return tuple(found)

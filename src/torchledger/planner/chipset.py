@@ -1,0 +1,67 @@
+"""`chipset_of`: what a chip sustains inside a training step, from its data sheet, what others measured, and constants."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+
+from torchledger.machine import Chip
+from torchledger.planner.constants import Constants
+from torchledger.planner.efficiency import Chipset
+from torchledger.planner.errors import PlanError
+
+#: Formats of a line and the catalog's word for the rate that they run at.
+_RATES = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+    "fp4": "fp4",
+}
+
+
+def chipset_of(chip: Chip, constants: Constants) -> Chipset:
+    """The chip's rates.
+
+    Raises:
+        PlanError: the chip's memory bandwidth is unknown.
+    """
+    if chip.memory_bandwidth is None:
+        raise PlanError(f"the memory bandwidth of {chip.name} is not known; give it in a machine file")
+    return Chipset(
+        flops_per_s=tuple((name, rate) for name in _RATES if (rate := _sustained(chip, name, constants)) is not None),
+        attention_forward_share=constants.attention_forward_share,
+        attention_backward_share=constants.attention_backward_share,
+        bytes_per_s=chip.memory_bandwidth * constants.memory_share,
+        num_multiprocessors=num_multiprocessors(chip),
+        kernel_s=constants.kernel_s,
+    )
+
+
+def _sustained(chip: Chip, number_format: str, constants: Constants) -> float | None:
+    peak = next((each for each in chip.peaks if each.number_format == _RATES[number_format]), None)
+    if peak is None:
+        return None
+    measured = peak.measured_flops_per_s
+    if measured is None:  # the share of the best measured format of the chip, else of chips like it
+        shares = [each.measured_flops_per_s / each.dense_flops_per_s for each in chip.peaks if each.measured_flops_per_s]
+        others = _facts()["unmeasured"]
+        share = max(shares) if shares else others.get(chip.architecture.lower(), others["all"])
+        measured = peak.dense_flops_per_s * share
+    return float(measured * constants.matmul_share)
+
+
+def num_multiprocessors(chip: Chip) -> int:
+    """Units that a matrix product's tiles are spread over; a chip of which they are unknown counts as smooth (one)."""
+    rows = _facts()["multiprocessors"]
+    return int(rows.get(chip.key, rows.get(chip.family, 1)))
+
+
+@cache
+def _facts() -> dict[str, dict[str, float]]:
+    text = resources.files("torchledger.planner").joinpath("data/multiprocessors.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)

@@ -1,0 +1,82 @@
+"""`Constants`: the few numbers that facts of a data sheet do not give, each with where it comes from.
+
+Defaults are read from `data/constants.toml`. `calibrate` fits them to measured rows of the user's own cluster and writes
+a file of the same form.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from torchledger.machine import Chip
+from torchledger.planner.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What a prediction of time is made with beside the facts of chip and cluster.
+
+    Attributes:
+        matmul_share: of the largest measured matrix product rate of the chip (of 0.8 of its peak where nobody measured),
+            what products inside a training step sustain, at the clock that its power limit leaves.
+        attention_forward_share, attention_backward_share: of that rate, in a fused attention kernel.
+        memory_share: of the memory's bandwidth, what kernels that only move bytes sustain.
+        kernel_s: seconds that a kernel takes to start and to fill the chip.
+        host_s: seconds that the host needs to issue an operation of an eager stack; a device that is faster waits.
+        checkpoint_host_s: seconds that the host needs more for each layer that is recomputed.
+        link_share, network_share: of the nominal bandwidth inside an island and between islands, what collectives
+            sustain; nothing: the defaults of the links.
+        drag: of two things that overlap, how much of the shorter shows all the same.
+        straggler: share by which a step is longer for every doubling of the number of islands.
+        step_s: seconds of a step that no model explains: the loop, logging, the data's arrival.
+        source: where they come from, printed with the answer.
+    """
+
+    matmul_share: float = 1.0
+    attention_forward_share: float = 0.6
+    attention_backward_share: float = 0.5
+    memory_share: float = 0.85
+    kernel_s: float = 3e-6
+    host_s: float = 1e-5
+    checkpoint_host_s: float = 1e-4
+    link_share: float | None = None
+    network_share: float | None = None
+    drag: float = 0.1
+    straggler: float = 0.005
+    step_s: float = 0.005
+    source: str = ""
+
+
+def default_constants(chip: Chip, path: Path | None = None) -> Constants:
+    """The constants of an uncalibrated chip: those for all, then those of its architecture.
+
+    Args:
+        chip: whose.
+        path: a file of the user's, which says the same things for another cluster.
+
+    Raises:
+        PlanError: the file names a constant that does not exist, or has no number where one belongs.
+    """
+    tables = _tables(path)
+    known = {each.name for each in fields(Constants)}
+    merged: dict[str, Any] = {}
+    for name in ("all", chip.architecture.lower(), chip.key):
+        merged.update(tables.get(name, {}))
+    merged = {name: value for name, value in merged.items() if name not in {"date", "note"}}
+    if unknown := sorted(set(merged) - known):
+        raise PlanError(f"{path or 'constants.toml'}: no such constant: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    return replace(Constants(), **merged)
+
+
+@cache
+def _tables(path: Path | None) -> dict[str, dict[str, Any]]:
+    if path is None:
+        text = resources.files("torchledger.planner").joinpath("data/constants.toml").read_text(encoding="utf-8")
+    else:
+        text = path.read_text(encoding="utf-8")
+    return tomllib.loads(text)

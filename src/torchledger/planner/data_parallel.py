@@ -1,0 +1,99 @@
+"""What data parallel ranks exchange in a step, how much of it shows, and what the optimizer takes.
+
+ZeRO (Rajbhandari et al., arXiv:1910.02054, section 7): level 0 all-reduces gradients; levels 1 and 2 reduce-scatter them
+and gather the updated weights; level 3 gathers each layer's weights before its forward and its backward pass and
+reduce-scatters its gradients after that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torchledger.planner.fabric import Fabric
+from torchledger.planner.stack import Stack
+from torchledger.planner.stage import Block
+from torchledger.spec import Recipe, Strategy
+
+
+class DataRules(NamedTuple):
+    """What the exchanges of a layout depend on beside sizes.
+
+    Attributes:
+        weight_bytes: bytes of an element of the weights that are gathered.
+        gradient_bytes: bytes of an element of the gradients that are reduced.
+        dense, expert: (ranks, distance) of the groups that share dense and expert weights.
+        replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without.
+        level: ZeRO level.
+        reshard: whether level 3 gathers again for the backward pass.
+        each_micro_batch: whether gradients are reduced for every micro-batch.
+    """
+
+    weight_bytes: float
+    gradient_bytes: float
+    dense: tuple[int, int]
+    expert: tuple[int, int]
+    replicas: tuple[int, int]
+    level: int
+    reshard: bool
+    each_micro_batch: bool
+
+
+def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str) -> DataRules:
+    """The rules of a layout in a stack; `precision` is what the stack means by the recipe's."""
+    wide = precision in {"fp32", "tf32", "bf16", "fp16"}
+    computed = 4 if wide and not (stack.mixed_policy and strategy.shard_level == 3) else 2
+    if recipe.precision in {"fp32", "tf32"}:
+        computed = 4
+    if strategy.shard_level == 3:
+        gradient = stack.gathered_gradient_bytes or computed
+    else:
+        gradient = stack.gradient_bytes.get(precision, computed)
+    sharers = strategy.num_sharers
+    ranks = strategy.data_parallel * strategy.context_parallel
+    return DataRules(
+        weight_bytes=computed,
+        gradient_bytes=gradient,
+        dense=(sharers if strategy.shard_level else ranks, strategy.tensor_parallel),
+        expert=(max(1, ranks // strategy.expert_parallel), strategy.tensor_parallel * strategy.expert_parallel),
+        replicas=(ranks // sharers if strategy.shard_level else 1, strategy.tensor_parallel * sharers),
+        level=strategy.shard_level,
+        reshard=strategy.reshard,
+        each_micro_batch=stack.reduce_every_micro_batch or strategy.shard_level == 3,
+    )
+
+
+def gather_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
+    """Seconds to gather a block's weights from their shards."""
+    dense = fabric.seconds("all_gather", block.num_parameters * rules.weight_bytes, *rules.dense)
+    if not block.num_expert_parameters:
+        return dense
+    return dense + fabric.seconds("all_gather", block.num_expert_parameters * rules.weight_bytes, *rules.expert)
+
+
+def reduce_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
+    """Seconds to reduce a block's gradients over the ranks that share it."""
+    seconds = 0.0
+    for count, group in ((block.num_trainable, rules.dense), (block.num_trainable_expert, rules.expert)):
+        if not count:
+            continue
+        size = count * rules.gradient_bytes
+        if not rules.level:
+            seconds += fabric.seconds("all_reduce", size, *group)
+            continue
+        seconds += fabric.seconds("reduce_scatter", size, *group)
+        if rules.replicas[0] > 1 and group == rules.dense:
+            seconds += fabric.seconds("all_reduce", size / group[0], *rules.replicas)
+    return seconds
+
+
+def exposed(communication_s: float, computation_s: float, drag: float, *, overlaps: bool) -> float:
+    """Seconds of a communication that show beside a computation that may hide it.
+
+    Of two things that run together each slows the other a little: communication takes multiprocessors and bandwidth.
+
+    >>> exposed(3.0, 2.0, 0.1, overlaps=True)  # 3 - 2 + 0.1·2
+    1.2
+    """
+    if not overlaps:
+        return communication_s
+    return max(0.0, communication_s - computation_s) + drag * min(communication_s, computation_s)

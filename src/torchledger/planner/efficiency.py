@@ -1,0 +1,106 @@
+"""Seconds of one kernel on an accelerator: a roofline whose roofs depend on shape and size.
+
+A matrix product is cut into tiles, tiles run in waves over the chip's multiprocessors, and a wave that is not full takes
+as long as a full one (NVIDIA, Matrix Multiplication Background User's Guide, DU-09798-001, "Dimension quantization
+effects"). Small results are cut along k too (split-K), and what they add up is traffic. Moving bytes has a ramp: a kernel
+that moves few of them never sees the full bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+from torchledger.ledger import CONTRACTIONS, Line
+
+#: Tiles that libraries have kernels for, with the share of the rate that each reaches: a smaller tile reads its operands
+#: more often (the guide's table of tile sizes).
+_TILES: tuple[tuple[int, int, float], ...] = (
+    (256, 128, 1.0),
+    (128, 256, 1.0),
+    (128, 128, 0.94),
+    (128, 64, 0.8),
+    (64, 128, 0.8),
+    (64, 64, 0.65),
+)
+_SPLITS = (1, 2, 4, 8)
+#: Steps along k that a tile's prologue and epilogue take as long as.
+_RAMP_K = 96
+
+
+class Chipset(NamedTuple):
+    """What the seconds of a kernel depend on, plain numbers so that they can be remembered by.
+
+    Attributes:
+        flops_per_s: by number format, what a large matrix product sustains.
+        attention_forward_share, attention_backward_share: of the same rate, in a fused attention kernel.
+        bytes_per_s: what a large kernel that only moves bytes sustains.
+        num_multiprocessors: units that tiles are spread over.
+        kernel_s: seconds between the start of a kernel and its first full-rate moment, the gap before it included.
+    """
+
+    flops_per_s: tuple[tuple[str, float], ...]
+    attention_forward_share: float
+    attention_backward_share: float
+    bytes_per_s: float
+    num_multiprocessors: int
+    kernel_s: float
+
+    def rate(self, number_format: str) -> float | None:
+        """FLOP/s of a large product in this format; nothing where the chip's rate is unknown."""
+        return next((rate for name, rate in self.flops_per_s if name == number_format), None)
+
+
+@cache
+def matmul_s(b: int, m: int, n: int, k: int, flops_per_s: float, num_multiprocessors: int, bytes_per_s: float) -> float:
+    """Seconds of b products [m, k] @ [k, n], the fastest tile taken; without the start of the kernel.
+
+    A product that fills every wave with whole tiles runs at the full rate but for the ramp along k:
+
+    >>> full = 2 * 4096**3 / 1e14
+    >>> round(matmul_s(1, 4096, 4096, 4096, 1e14, 128, 1e12) / full, 3)  # 512 tiles of 256·128, 4 waves of 128
+    1.023
+    >>> matmul_s(1, 4097, 4096, 4096, 1e14, 128, 1e12) > 1.1 * full
+    True
+    """
+    moved = 2 * b * (m * k + k * n + m * n)
+    best = math.inf
+    for rows, columns, share in _TILES:
+        tiles = b * -(-m // rows) * -(-n // columns)
+        for splits in _SPLITS:
+            if splits > 1 and (tiles >= num_multiprocessors or k < 512 * splits):
+                break
+            waves = -(-tiles * splits // num_multiprocessors)
+            depth = -(-k // splits) + _RAMP_K
+            seconds = waves * 2 * rows * columns * depth * num_multiprocessors / (flops_per_s * share)
+            if splits > 1:  # every split writes its part in FP32, and one more pass adds them
+                seconds += 4 * b * m * n * (splits + 1) / bytes_per_s
+            best = min(best, seconds)
+    return max(best, moved / bytes_per_s)
+
+
+def line_s(line: Line, chips: Chipset) -> float | None:
+    """Seconds of one time of a line on the device; nothing where its work or the rate of its format is unknown.
+
+    What moves no bytes is part of another line's kernel and takes none.
+    """
+    work = line.work
+    moved = work.bytes_moved
+    if line.kind == "unknown" or moved is None:
+        return None
+    memory_s = moved / chips.bytes_per_s
+    if line.kind not in CONTRACTIONS:
+        return memory_s + chips.kernel_s if moved else 0.0
+    rate = chips.rate(line.number_format)
+    if rate is None or work.flops_executed is None:
+        return None
+    if line.kind == "attention":
+        share = chips.attention_forward_share if line.phase != "backward" else chips.attention_backward_share
+        flops = work.flops_exact if work.flops_exact is not None else work.flops_executed
+        return max(flops / (rate * share), memory_s) + chips.kernel_s
+    sizes = dict(line.shape)
+    if not {"m", "n", "k"} <= sizes.keys():
+        return max(work.flops_executed / rate, memory_s) + chips.kernel_s
+    b, m, n, k = (math.ceil(sizes.get(name, 1)) for name in "bmnk")
+    return max(matmul_s(b, m, n, k, rate, chips.num_multiprocessors, chips.bytes_per_s), memory_s) + chips.kernel_s

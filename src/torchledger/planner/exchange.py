@@ -1,0 +1,190 @@
+"""`Exchange`: what the ranks that share a layer send each other for one micro-batch of one block.
+
+Tensor parallelism adds up partial results twice a layer and pass (Shoeybi et al., arXiv:1909.08053, section 3); with
+sequence parallelism each all-reduce is an all-gather and a reduce-scatter (Korthikanti et al., arXiv:2205.05198, section
+4.2.2). Context parallelism brings keys and values to the queries; expert parallelism tokens to their experts and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torchledger.ledger import Line, Phase
+from torchledger.planner.shard import micro_batch_size
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+Cause = Literal["tensor", "context", "expert", "vocabulary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One collective, or several equal ones.
+
+    Attributes:
+        module: where it belongs.
+        op: which one.
+        num_bytes: of the whole tensor: an all-gather's result, a reduce-scatter's or all-reduce's operand, one rank's
+            buffer of an all-to-all, a send's payload.
+        phase: when it runs.
+        cause: which kind of parallelism asks for it.
+        times: how many of them.
+        is_hidden: it runs beside the computation of its block (a ring beside attention, Megatron's second gathering of
+            the input beside the input gradient), and shows only where it is longer.
+    """
+
+    module: str
+    op: Operation
+    num_bytes: int
+    phase: Phase
+    cause: Cause
+    times: int = 1
+    is_hidden: bool = False
+
+
+def group_of(cause: Cause, strategy: Strategy) -> tuple[int, int]:
+    """(ranks, distance between their numbers) of the group that exchanges.
+
+    >>> group_of("context", Strategy(tensor_parallel=8, context_parallel=2))
+    (2, 8)
+    """
+    if cause == "context":
+        return strategy.context_parallel, strategy.tensor_parallel
+    if cause == "expert":
+        return strategy.expert_parallel, strategy.tensor_parallel // (strategy.expert_tensor_parallel or 1) or 1
+    return strategy.tensor_parallel, 1
+
+
+def layer_exchanges(
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_moe: bool, element_bytes: int, regathers: bool
+) -> tuple[Exchange, ...]:
+    """Of one layer.
+
+    Args:
+        spec: the whole model.
+        recipe: the whole recipe.
+        strategy: the layout.
+        is_moe: whether the layer has experts.
+        element_bytes: of the residual stream.
+        regathers: with sequence parallelism, the backward pass gathers the layer's inputs again instead of keeping them
+            whole.
+    """
+    found = [
+        *_tensor(spec, recipe, strategy, is_moe=is_moe, element_bytes=element_bytes, regathers=regathers),
+        *_context(spec, recipe, strategy, element_bytes),
+    ]
+    if is_moe:
+        found.extend(_expert(spec, recipe, strategy, element_bytes))
+    return tuple(found)
+
+
+def with_recompute(exchanges: tuple[Exchange, ...], recompute: str) -> tuple[Exchange, ...]:
+    """Full recompute runs the forward pass's exchanges again; selective those of the attention core."""
+    if recompute == "none":
+        return exchanges
+    again = (
+        replace(each, phase="recompute")
+        for each in exchanges
+        if each.phase == "forward" and (recompute == "full" or each.cause == "context")
+    )
+    return (*exchanges, *again)
+
+
+def stream_bytes(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> int:
+    """Bytes of the residual stream [micro-batch, tokens of a context rank, hidden], not divided by sequence parallelism."""
+    tokens = micro_batch_size(recipe, strategy) * recipe.sequence_length // strategy.context_parallel
+    return tokens * spec.hidden_size * element_bytes
+
+
+def embedding_exchanges(
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int
+) -> tuple[Exchange, ...]:
+    """Of the embedding: every rank looks up its own rows, the sum is the stream (arXiv:1909.08053, section 3)."""
+    if strategy.tensor_parallel == 1 or not strategy.vocab_parallel:
+        return ()
+    size = stream_bytes(spec, recipe, strategy, element_bytes)
+    if strategy.sequence_parallel:
+        return (
+            Exchange("embedding", "reduce_scatter", size, "forward", "vocabulary"),
+            Exchange("embedding", "all_gather", size, "backward", "vocabulary"),
+        )
+    return (Exchange("embedding", "all_reduce", size, "forward", "vocabulary"),)
+
+
+def head_exchanges(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> tuple[Exchange, ...]:
+    """Of head and loss: the stream to all ranks, and of each token a largest logit, a sum and the target's logit."""
+    if strategy.tensor_parallel == 1 or not strategy.vocab_parallel:
+        return ()
+    size = stream_bytes(spec, recipe, strategy, element_bytes)
+    row = size // (spec.hidden_size * element_bytes) * 4
+    loss = Exchange("", "all_reduce", row, "forward", "vocabulary", times=3)
+    if strategy.sequence_parallel:
+        gather = Exchange("head", "all_gather", size, "forward", "vocabulary")
+        return (gather, loss, Exchange("head", "reduce_scatter", size, "backward", "vocabulary"))
+    return (loss, Exchange("head", "all_reduce", size, "backward", "vocabulary"))
+
+
+def _tensor(
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_moe: bool, element_bytes: int, regathers: bool
+) -> Iterator[Exchange]:
+    if strategy.tensor_parallel == 1:
+        return
+    size = stream_bytes(spec, recipe, strategy, element_bytes)
+    # experts that are not cut exchange tokens instead, unless every token visits a shared one
+    whole_experts = is_moe and strategy.expert_tensor_parallel == 1
+    shared = spec.moe is not None and spec.moe.shared_intermediate_size != 0
+    modules = ["layers.*.attention"]
+    if not spec.parallel and not (whole_experts and not shared):
+        modules.append("layers.*.mlp")
+    for module in modules:
+        if not strategy.sequence_parallel:
+            yield Exchange(module, "all_reduce", size, "forward", "tensor")
+            yield Exchange(module, "all_reduce", size, "backward", "tensor")
+            continue
+        for phase in ("forward", "backward"):
+            yield Exchange(module, "all_gather", size, phase, "tensor")
+            yield Exchange(module, "reduce_scatter", size, phase, "tensor")
+        if regathers:
+            yield Exchange(module, "all_gather", size, "backward", "tensor", is_hidden=True)
+
+
+def _context(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> Iterator[Exchange]:
+    ranks = strategy.context_parallel
+    if ranks == 1:
+        return
+    tokens = micro_batch_size(recipe, strategy) * recipe.sequence_length // ranks
+    heads = -(-spec.attention.num_heads // strategy.tensor_parallel)
+    pairs = -(-spec.num_key_value_heads // strategy.tensor_parallel)
+    key_value = tokens * pairs * (spec.head_size + spec.value_head_size) * element_bytes
+    module = "layers.*.attention.core"
+    if strategy.context_kind == "ring":
+        yield Exchange(module, "send", key_value, "forward", "context", ranks - 1, is_hidden=True)
+        yield Exchange(module, "send", 2 * key_value, "backward", "context", ranks - 1, is_hidden=True)
+    elif strategy.context_kind == "all-gather":
+        yield Exchange(module, "all_gather", ranks * key_value, "forward", "context")
+        yield Exchange(module, "all_gather", ranks * key_value, "backward", "context")
+        yield Exchange(module, "reduce_scatter", ranks * key_value, "backward", "context")
+    else:
+        query_output = tokens * heads * (spec.head_size + spec.value_head_size) * element_bytes
+        for phase in ("forward", "backward"):
+            yield Exchange(module, "all_to_all", key_value + query_output, phase, "context")
+
+
+def _expert(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> Iterator[Exchange]:
+    if strategy.expert_parallel == 1 or spec.moe is None:
+        return
+    size = stream_bytes(spec, recipe, strategy, element_bytes) * spec.moe.experts_per_token
+    if strategy.expert_tensor_parallel == 1 and strategy.sequence_parallel:
+        size //= strategy.tensor_parallel
+    for phase in ("forward", "backward"):
+        yield Exchange("layers.*.mlp.experts", "all_to_all", size, phase, "expert", 2)
+
+
+def line_of(exchange: Exchange, strategy: Strategy, element_bytes: int) -> Line:
+    """The exchange as a line of the books."""
+    from torchledger.planner.collective import collective_line  # noqa: PLC0415 (placeholder until merged)
+
+    size, _ = group_of(exchange.cause, strategy)
+    return collective_line(exchange.module, exchange.op, exchange.num_bytes, size, element_bytes=element_bytes)

@@ -1,0 +1,198 @@
+"""`search`: the best layouts of a model on a cluster, the fronts, and what every other layout loses by.
+
+search_grid.py  the axes and the points
+search_walk.py  branch and bound: which points are looked at, which subtrees are cut
+search_kept.py  the best, the front, and the tally of the rest
+bound.py        what no layout of a subtree can be below
+pareto.py       fronts
+
+Every point of the grid is considered: evaluated, or ruled out with its subtree by a shape rule that holds for all of it
+or by a bound that no point of it can beat. The answer is that of looking at every point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchledger.machine import Cluster
+from torchledger.planner.errors import PlanError
+from torchledger.planner.pareto import pareto
+from torchledger.planner.search_grid import Axes, Grid
+from torchledger.planner.search_kept import Candidate, Keeper, Loss, Tally
+from torchledger.planner.search_walk import Costs, Walk
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+#: How many layouts are ranked.
+NUM_BEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The fastest layout of a number of chips.
+
+    Attributes:
+        num_chips: how many.
+        candidate: the layout.
+        days: of the whole run.
+        chip_hours: of the whole run.
+        money: nothing without a price.
+    """
+
+    num_chips: int
+    candidate: Candidate
+    days: float
+    chip_hours: float
+    money: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        best: the fastest layouts that fit, in order; equal ones plainer first.
+        pareto_memory: layouts that fit and that no other beats in both time and memory, fastest first.
+        pareto_money: where several numbers of chips were asked: the fastest layout of each, without those that another
+            number beats in both days and chip-hours (so in days and money, too), fewest days first.
+        nearest: where nothing fits: the layouts that hold least.
+        capacity_bytes: what a rank may use; nothing where it is unknown.
+        num_points: points of the grid.
+        num_considered: points evaluated or ruled out; all of them.
+        num_evaluated: points whose seconds and bytes were computed.
+        axes: the choices on each axis, as text.
+        losses: what the others lose by, most points first; with `best` and `pareto_memory` they are all points.
+    """
+
+    best: tuple[Candidate, ...]
+    pareto_memory: tuple[Candidate, ...]
+    pareto_money: tuple[Offer, ...]
+    nearest: tuple[Candidate, ...]
+    capacity_bytes: int | None
+    num_points: int
+    num_considered: int
+    num_evaluated: int
+    axes: tuple[tuple[str, str], ...]
+    losses: tuple[Loss, ...]
+
+
+def search(
+    spec: ModelSpec,
+    recipes: tuple[Recipe, ...],
+    cluster: Cluster,
+    costs: Callable[[Recipe, Cluster], Costs],
+    *,
+    base: Strategy | None = None,
+    axes: Axes | None = None,
+    num_best: int = NUM_BEST,
+) -> Found:
+    """Search the whole grid.
+
+    Args:
+        spec: the model.
+        recipes: the recipe; several, equal but for precision or offload, make that an axis too (the first is preferred
+            where two cost the same).
+        cluster: where it runs; the layouts use all its chips.
+        costs: what a layout costs under a recipe on a cluster.
+        base: what no axis decides: the stack, overlaps, prefetch.
+        axes: the choices on the grid.
+        num_best: how many of the best are ranked.
+
+    Raises:
+        PlanError: no recipe, or recipes of different batches or lengths.
+    """
+    _require_same_work(recipes)
+    grid = Grid(spec, recipes[0].batch_size, cluster.num_chips, base or Strategy(), axes or Axes())
+    variants = tuple((recipe, costs(recipe, cluster)) for recipe in recipes)
+    walk = Walk(grid, variants, Keeper(num_best))
+    walk.run()
+    keeper, tally = walk.keeper, walk.tally
+    nearest = () if keeper.best else _nearest(grid, variants, num_best)
+    return Found(
+        best=keeper.best,
+        pareto_memory=keeper.front.items,
+        pareto_money=(),
+        nearest=nearest,
+        capacity_bytes=variants[0][1].capacity_bytes,
+        num_points=grid.num_points * len(recipes),
+        num_considered=tally.num_considered,
+        num_evaluated=tally.num_evaluated,
+        axes=grid.rows(recipes),
+        losses=tally.rows(keeper.kept),
+    )
+
+
+def search_chips(
+    spec: ModelSpec,
+    recipes: tuple[Recipe, ...],
+    clusters: tuple[Cluster, ...],
+    costs: Callable[[Recipe, Cluster], Costs],
+    *,
+    price_per_chip_hour: float | None = None,
+    base: Strategy | None = None,
+    axes: Axes | None = None,
+    num_best: int = NUM_BEST,
+) -> Found:
+    """Search several numbers of chips: the best of all of them, and the front of days against chip-hours.
+
+    Raises:
+        PlanError: no number of chips, no tokens in the recipe (days need them), or recipes of different work.
+    """
+    if not clusters:
+        raise PlanError("no number of chips to search; give at least one")
+    _require_same_work(recipes)
+    if not recipes[0].num_tokens:
+        raise PlanError("days against money needs the tokens of the run; give them (--tokens 15T), or fix the chips")
+    found = [search(spec, recipes, each, costs, base=base, axes=axes, num_best=num_best) for each in clusters]
+    offers = [
+        _offer(cluster.num_chips, each.best[0], price_per_chip_hour)
+        for cluster, each in zip(clusters, found, strict=True)
+        if each.best
+    ]
+    kept, tally = Keeper(num_best), Tally()
+    for each in found:
+        for candidate in dict.fromkeys((*each.best, *each.pareto_memory)):
+            kept.offer(candidate, 0)
+            tally.lose("time", candidate.cause, 1)  # until it turns out to be kept
+        for loss in each.losses:
+            tally.lose(loss.kind, loss.reason, loss.num_points, loss.missing_bytes or math.inf)
+    nearest = Keeper(num_best, by_memory=True)
+    for candidate in (candidate for each in found for candidate in each.nearest):
+        nearest.offer(candidate, 0)
+    return Found(
+        best=kept.best,
+        pareto_memory=kept.front.items,
+        pareto_money=pareto(offers, lambda each: (each.days, each.chip_hours)),
+        nearest=() if kept.best else nearest.best,
+        capacity_bytes=found[0].capacity_bytes,
+        num_points=sum(each.num_points for each in found),
+        num_considered=sum(each.num_considered for each in found),
+        num_evaluated=sum(each.num_evaluated for each in found),
+        axes=(("chips", ", ".join(str(each.num_chips) for each in clusters)), *found[-1].axes),
+        losses=tally.rows(kept.kept),
+    )
+
+
+def _require_same_work(recipes: tuple[Recipe, ...]) -> None:
+    if not recipes:
+        raise PlanError("no recipe to search with; give at least one")
+    work = {(each.batch_size, each.sequence_length, each.num_tokens) for each in recipes}
+    if len(work) > 1:
+        raise PlanError(
+            "recipes of one search must have the same batch, sequence length and tokens: their times compare"
+        )
+
+
+def _nearest(grid: Grid, variants: tuple[tuple[Recipe, Costs], ...], num_best: int) -> tuple[Candidate, ...]:
+    """Nothing fits: the layouts that hold least, whatever they have room for."""
+    walk = Walk(grid, variants, Keeper(num_best, by_memory=True), is_limited=False)
+    walk.run()
+    return walk.keeper.best
+
+
+def _offer(num_chips: int, candidate: Candidate, price_per_chip_hour: float | None) -> Offer:
+    seconds = candidate.estimate.step_s * candidate.recipe.num_steps
+    chip_hours = num_chips * seconds / 3600
+    money = None if price_per_chip_hour is None else chip_hours * price_per_chip_hour
+    return Offer(num_chips, candidate, seconds / 86400, chip_hours, money)

@@ -1,0 +1,135 @@
+"""`step_cost`: from seconds of blocks to seconds of a step: micro-batches, pipeline, data parallelism, optimizer.
+
+Everything here is arithmetic on a few numbers for each distinct block, so that a search can do it for any number of
+layouts, and the plan does exactly the same and says what each second was for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torchledger.planner.constants import Constants
+from torchledger.planner.data_parallel import DataRules, exposed, gather_s, reduce_s
+from torchledger.planner.fabric import Fabric
+from torchledger.planner.piece_cost import PieceCost
+from torchledger.planner.schedule import ChunkCost, PipelineTime, pipeline_time
+from torchledger.planner.stage import Block
+from torchledger.spec import Strategy
+
+#: Blocks of a chunk and how many of each, with what each costs.
+Chunk = Sequence[tuple[Block, PieceCost, int]]
+
+
+class StepCost(NamedTuple):
+    """Seconds of a step.
+
+    Attributes:
+        step_s: all of it.
+        pipeline: the micro-batches on the slowest path, bubble and sends included.
+        chunks: [stage][chunk] seconds of a micro-batch.
+        gather_s: by stage, seconds of weight gathering that show.
+        reduce_s: by stage, seconds of gradient reduction that show.
+        optimizer_s: seconds of the optimizer on the stage that has most to do.
+        straggler_s: seconds that the slowest rank of many adds.
+    """
+
+    step_s: float
+    pipeline: PipelineTime
+    chunks: tuple[tuple[ChunkCost, ...], ...]
+    gather_s: tuple[float, ...]
+    reduce_s: tuple[float, ...]
+    optimizer_s: float
+    straggler_s: float
+
+
+class StepRules(NamedTuple):
+    """What a step's seconds depend on beside its blocks.
+
+    Attributes:
+        num_micro_batches: of one replica.
+        send_bytes: what a stage hands to the next for one micro-batch.
+        optimizer_s_per_parameter: seconds that the update of one parameter takes.
+        data: rules of data parallelism.
+        doublings: how often the number of islands doubles from one.
+    """
+
+    num_micro_batches: int
+    send_bytes: float
+    optimizer_s_per_parameter: float
+    data: DataRules
+    doublings: float
+
+
+def step_cost(
+    stages: Sequence[Sequence[Chunk]], strategy: Strategy, rules: StepRules, fabric: Fabric, constants: Constants
+) -> StepCost:
+    """Seconds of a step of stages [stage][chunk]."""
+    chunks = tuple(
+        tuple(_chunk_cost(chunk, strategy, rules.data, fabric, constants) for chunk in stage) for stage in stages
+    )
+    ranks = strategy.pipeline_parallel
+    distance = strategy.data_parallel * strategy.tensor_parallel * strategy.context_parallel
+    send_s = fabric.seconds("send", rules.send_bytes, ranks, distance) if ranks > 1 else 0.0
+    pipeline = pipeline_time(strategy.schedule, chunks, rules.num_micro_batches, send_s)
+    ends = [_ends(stage, cost, strategy, rules.data, fabric, constants) for stage, cost in zip(stages, chunks, strict=True)]
+    gather, reduce = tuple(each[0] for each in ends), tuple(each[1] for each in ends)
+    optimizer = max(_parameters(stage, rules.data) for stage in stages) * rules.optimizer_s_per_parameter
+    running = pipeline.total_s + max(g + r for g, r in ends) + optimizer
+    straggler = running * constants.straggler * rules.doublings
+    return StepCost(running + straggler + constants.step_s, pipeline, chunks, gather, reduce, optimizer, straggler)
+
+
+def _chunk_cost(
+    chunk: Chunk, strategy: Strategy, rules: DataRules, fabric: Fabric, constants: Constants
+) -> ChunkCost:
+    forward = backward = weight = 0.0
+    sharded = rules.level == 3 and rules.dense[0] > 1
+    for block, cost, count in chunk:
+        f = cost.forward.seconds
+        b = cost.recompute.seconds + cost.backward.seconds
+        w = cost.weight.seconds
+        if sharded:
+            gather, reduce = gather_s(block, rules, fabric), reduce_s(block, rules, fabric)
+            f += exposed(gather, f, constants.drag, overlaps=strategy.overlap_data)
+            again = gather if rules.reshard else 0.0
+            b += exposed(again + reduce, b + w, constants.drag, overlaps=strategy.overlap_data)
+        forward += f * count
+        backward += b * count
+        weight += w * count
+    return ChunkCost(forward, backward, weight)
+
+
+def _ends(
+    stage: Sequence[Chunk],
+    costs: Sequence[ChunkCost],
+    strategy: Strategy,
+    rules: DataRules,
+    fabric: Fabric,
+    constants: Constants,
+) -> tuple[float, float]:
+    """Seconds of gathering and of reduction that show at the ends of a step; level 3 has them in every layer."""
+    if rules.dense[0] * rules.replicas[0] == 1:
+        return 0.0, 0.0
+    blocks = [(block, count) for chunk in stage for block, _, count in chunk]
+    if rules.level == 3:  # the first gathering and the last reduction have nothing beside them
+        first = blocks[0][0]
+        return gather_s(first, rules, fabric), reduce_s(first, rules, fabric)
+    reduce = sum(reduce_s(block, rules, fabric) * count for block, count in blocks)
+    gather = sum(gather_s(block, rules, fabric) * count for block, count in blocks) if rules.level else 0.0
+    forward = sum(each.forward_s for each in costs)
+    backward = sum(each.backward_s + each.weight_s for each in costs)
+    overlaps = strategy.overlap_data
+    return (
+        exposed(gather, forward, constants.drag, overlaps=overlaps),
+        exposed(reduce, backward, constants.drag, overlaps=overlaps),
+    )
+
+
+def _parameters(stage: Sequence[Chunk], rules: DataRules) -> float:
+    """Parameters that a rank of the stage updates."""
+    dense = sum(block.num_trainable * count for chunk in stage for block, _, count in chunk)
+    expert = sum(block.num_trainable_expert * count for chunk in stage for block, _, count in chunk)
+    if not rules.level:
+        return dense + expert
+    return dense / rules.dense[0] + expert / rules.expert[0]
