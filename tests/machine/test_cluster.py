@@ -77,6 +77,25 @@ def test_the_peaks_of_a_cluster_add_up():
         parse_cluster("v100x8").peak("bf16")
 
 
+def test_a_deployment_says_what_the_chip_cannot_know():
+    """The network of one chip, the size of an island and of a pod are facts of the cluster, told over the row's."""
+    cluster = parse_cluster("h100x1024").joined(network="200Gb/s", chips_per_pod=256, oversubscription=2)
+    assert cluster.network.bytes_per_s_per_direction == 200e9 / 8
+    assert (cluster.chips_per_island, cluster.chips_per_pod, cluster.oversubscription) == (8, 256, 2)
+    assert cluster.joined(chips_per_island=4).num_islands == 1024 // 4
+    assert cluster.joined() == cluster
+
+
+def test_every_mistake_of_a_deployment_is_told_at_once():
+    """A network that is no rate, an island of nothing and a factor below one are three mistakes."""
+    with pytest.raises(BadCluster) as caught:
+        parse_cluster("h100x8").joined(network="fast", chips_per_island=0, oversubscription=0.5)
+    for what in ("network", "chips per island: at least one", "oversubscription: at least 1"):
+        assert what in str(caught.value)
+    with pytest.raises(BadCluster, match="moves nothing"):
+        parse_cluster("h100x8").joined(network="0Gb/s")
+
+
 @pytest.mark.parametrize("text", ["h100x0", "0xh100", "h100x1.5"])
 def test_a_count_is_a_whole_number_above_zero(text):
     """No chips, or a part of one, make no cluster."""

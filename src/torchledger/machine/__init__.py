@@ -13,6 +13,7 @@ from torchledger.machine import catalog
 from torchledger.machine.catalog import Catalog, list_chips, load
 from torchledger.machine.chip import NUMBER_FORMATS, Chip, Peak, Quoted, Sparsity
 from torchledger.machine.cluster import Cluster, parse_cluster
+from torchledger.machine.cluster_file import KnownCluster, list_clusters, named_cluster, read_cluster
 from torchledger.machine.description import Fact, describe
 from torchledger.machine.errors import BadCluster, BadRow, MachineError, NoPeak, UnknownChip, UnknownFact
 from torchledger.machine.link import Link
@@ -27,6 +28,7 @@ __all__ = [
     "Chip",
     "Cluster",
     "Fact",
+    "KnownCluster",
     "Link",
     "MachineError",
     "NoPeak",
@@ -40,7 +42,10 @@ __all__ = [
     "generic_cpu",
     "get",
     "list_chips",
+    "list_clusters",
     "load",
     "match",
+    "named_cluster",
     "parse_cluster",
+    "read_cluster",
 ]

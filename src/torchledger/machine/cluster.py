@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchledger.machine.catalog import Catalog, builtin
 from torchledger.machine.chip import Chip
@@ -11,7 +11,7 @@ from torchledger.machine.errors import BadCluster, UnknownChip
 from torchledger.machine.link import Link
 from torchledger.machine.matching import candidates, close_names, get
 from torchledger.machine.spelling import splits
-from torchledger.units import parse_count
+from torchledger.units import UnitError, parse_count, parse_rate
 
 # TPU slices are named by generation and size: v4-4096, tpu-v5p-8, v5litepod-256.
 _SLICE = re.compile(r"(?:tpu[ -]?)?(v\d[a-z]*)-(\d+)", re.IGNORECASE)
@@ -26,7 +26,11 @@ class Cluster:
         num_chips: how many.
         chips_per_island: how many the scale-up link joins (an NVLink domain of 8, a rack of 72, a pod).
         scale_up: the link inside an island; None: unknown, or there is none.
-        network: the network between islands, per chip; None: unknown.
+        network: the network between islands, per chip (all the cards of an island over its chips); None: unknown.
+        chips_per_pod: how many chips the network joins at its full rate; None: all of them.
+        oversubscription: how many times less than that a pod has towards other pods (7 for 1:7).
+        name: of a known cluster; "": it has none.
+        source: where its own facts stand; "": it has those of the chip's row.
     """
 
     chip: Chip
@@ -34,6 +38,10 @@ class Cluster:
     chips_per_island: int
     scale_up: Link | None
     network: Link | None
+    chips_per_pod: int | None = None
+    oversubscription: float = 1.0
+    name: str = ""
+    source: str = ""
 
     @classmethod
     def of(cls, chip: Chip, num_chips: int) -> Cluster:
@@ -45,6 +53,53 @@ class Cluster:
         if num_chips < 1:
             raise BadCluster(f"a cluster has at least one chip, not {num_chips}")
         return cls(chip, num_chips, chip.chips_per_island or 1, chip.scale_up, chip.network)
+
+    def joined(
+        self,
+        *,
+        network: str | float | None = None,
+        chips_per_island: int | None = None,
+        chips_per_pod: int | None = None,
+        oversubscription: float | None = None,
+    ) -> Cluster:
+        """The same chips, joined in another way; what is left out stays.
+
+        Args:
+            network: rate of one chip's share of the network in one direction: `400Gb/s`, or bytes per second.
+            chips_per_island: how many the scale-up link joins.
+            chips_per_pod: how many chips the network joins at its full rate.
+            oversubscription: how many times less a pod has towards other pods.
+
+        Raises:
+            BadCluster: a value that cannot be, all of them at once.
+
+        >>> Cluster.of(get("h100"), 1024).joined(network="200Gb/s").network.bytes_per_s_per_direction
+        25000000000.0
+        """
+        wrong = []
+        rate = self.network
+        if network is not None:
+            try:
+                rate = Link(f"network of {network}", parse_rate(network))
+            except UnitError as error:
+                wrong.append(f"network: {error}")
+            else:
+                if not rate.bytes_per_s_per_direction > 0:
+                    wrong.append(f"network: {network} moves nothing; write the rate of one chip, for example 400Gb/s")
+        for what, number in (("chips per island", chips_per_island), ("chips per pod", chips_per_pod)):
+            if number is not None and number < 1:
+                wrong.append(f"{what}: at least one, not {number}")
+        if oversubscription is not None and not 1 <= oversubscription < float("inf"):
+            wrong.append(f"oversubscription: at least 1 (1: none; 7: a seventh), not {oversubscription}")
+        if wrong:
+            raise BadCluster("; ".join(wrong))
+        return replace(
+            self,
+            network=rate,
+            chips_per_island=chips_per_island or self.chips_per_island,
+            chips_per_pod=chips_per_pod or self.chips_per_pod,
+            oversubscription=self.oversubscription if oversubscription is None else oversubscription,
+        )
 
     @property
     def num_islands(self) -> int:

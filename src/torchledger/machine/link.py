@@ -17,6 +17,8 @@ class Link:
         bytes_per_s_per_peer: what one chip can send to *one* other. On a point-to-point mesh (AMD's Infinity Fabric)
             it is far below the total, so that a pair of chips is slow where all eight are fast. None: not stated.
         peer_to_peer: False where chips must go through host memory; None: not stated.
+        measured_share: of the rate of one direction, what collectives were measured to reach over this very link of a
+            cluster. None: nobody measured it, and a model takes what links of its kind reach.
         latency_s: seconds before the first byte. None: unknown, and it is unknown unless a row has a source for it.
     """
 
@@ -25,3 +27,4 @@ class Link:
     bytes_per_s_per_peer: float | None = None
     peer_to_peer: bool | None = None
     latency_s: float | None = None
+    measured_share: float | None = None
