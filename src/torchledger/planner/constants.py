@@ -32,6 +32,7 @@ class Constants:
         link_share, network_share: of the nominal bandwidth inside an island and between islands, what collectives
             sustain; nothing: the defaults of the links.
         drag: of two things that overlap, how much of the shorter shows all the same.
+        overhead: what a step takes over the sum of its parts: jitter, stragglers of one island, gaps that no part explains.
         straggler: share by which a step is longer for every doubling of the number of islands.
         step_s: seconds of a step that no model explains: the loop, logging, the data's arrival.
         source: where they come from, printed with the answer.
@@ -47,6 +48,7 @@ class Constants:
     link_share: float | None = None
     network_share: float | None = None
     drag: float = 0.1
+    overhead: float = 1.0
     straggler: float = 0.005
     step_s: float = 0.005
     source: str = ""
@@ -69,7 +71,9 @@ def default_constants(chip: Chip, path: Path | None = None) -> Constants:
         merged.update(tables.get(name, {}))
     merged = {name: value for name, value in merged.items() if name not in {"date", "note"}}
     if unknown := sorted(set(merged) - known):
-        raise PlanError(f"{path or 'constants.toml'}: no such constant: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        raise PlanError(
+            f"{path or 'constants.toml'}: no such constant: {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+        )
     return replace(Constants(), **merged)
 
 

@@ -72,17 +72,17 @@ def step_cost(
     distance = strategy.data_parallel * strategy.tensor_parallel * strategy.context_parallel
     send_s = fabric.seconds("send", rules.send_bytes, ranks, distance) if ranks > 1 else 0.0
     pipeline = pipeline_time(strategy.schedule, chunks, rules.num_micro_batches, send_s)
-    ends = [_ends(stage, cost, strategy, rules.data, fabric, constants) for stage, cost in zip(stages, chunks, strict=True)]
+    ends = [
+        _ends(stage, cost, strategy, rules.data, fabric, constants) for stage, cost in zip(stages, chunks, strict=True)
+    ]
     gather, reduce = tuple(each[0] for each in ends), tuple(each[1] for each in ends)
     optimizer = max(_parameters(stage, rules.data) for stage in stages) * rules.optimizer_s_per_parameter
     running = pipeline.total_s + max(g + r for g, r in ends) + optimizer
-    straggler = running * constants.straggler * rules.doublings
+    straggler = running * (constants.overhead * (1 + constants.straggler * rules.doublings) - 1)
     return StepCost(running + straggler + constants.step_s, pipeline, chunks, gather, reduce, optimizer, straggler)
 
 
-def _chunk_cost(
-    chunk: Chunk, strategy: Strategy, rules: DataRules, fabric: Fabric, constants: Constants
-) -> ChunkCost:
+def _chunk_cost(chunk: Chunk, strategy: Strategy, rules: DataRules, fabric: Fabric, constants: Constants) -> ChunkCost:
     forward = backward = weight = 0.0
     sharded = rules.level == 3 and rules.dense[0] > 1
     for block, cost, count in chunk:

@@ -1,0 +1,221 @@
+"""`calibrate`: the few free constants fitted to a handful of measured steps, and the interval that is left.
+
+The constants c are fitted on logarithmic scales: rows i of measured seconds t_i, predicted p_i(c), and a prior, the
+default constants c_0 with the spread s that they have between clusters. The maximum of the posterior minimises
+
+    Σ_i (ln p_i(c) - ln t_i)² / σ² + Σ_k (ln c_k - ln c_0k)² / s_k²
+
+by Gauss and Newton's method (Gelman et al., Bayesian Data Analysis, 3rd edition, section 13.3), so that one row moves what
+it can tell and leaves the rest, and twenty rows outweigh the prior. σ is estimated from what is left over, with a prior
+worth a few rows. A prediction afterwards has the variance σ² + gᵀVg, where V is the posterior's covariance and g the
+gradient of ln p.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+from torchledger.planner.constants import Constants
+from torchledger.planner.errors import PlanError
+
+#: Seconds of a step under some constants.
+Predict = Callable[[Constants], float]
+
+#: Constants that are fitted, each with the spread of its logarithm between clusters and stacks, and with bounds.
+SPREADS: Mapping[str, float] = {
+    "matmul_share": 0.15,
+    "memory_share": 0.2,
+    "host_s": 0.6,
+    "network_share": 0.4,
+    "link_share": 0.25,
+    "overhead": 0.1,
+}
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "matmul_share": (0.2, 1.2),
+    "memory_share": (0.2, 1.0),
+    "network_share": (0.05, 1.0),
+    "link_share": (0.1, 1.0),
+}
+#: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
+_SIGMA, _SIGMA_ROWS = 0.06, 3.0
+_STEP, _ROUNDS, _LARGEST_MOVE = 0.02, 8, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Constants with what they are known to.
+
+    Attributes:
+        constants: the fitted ones.
+        names: those that were free.
+        covariance: of their logarithms.
+        sigma: spread of the logarithm of a measured step about its prediction.
+        degrees: of freedom that sigma is known with.
+        num_rows: how many rows were fitted.
+        before, after: mean absolute relative errors of those rows with the default and with the fitted constants.
+    """
+
+    constants: Constants
+    names: tuple[str, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    sigma: float
+    degrees: float
+    num_rows: int
+    before: float
+    after: float
+
+    def interval(self, predict: Predict, probability: float = 0.9) -> tuple[float, float]:
+        """Where a measured step lies with this probability."""
+        middle = predict(self.constants)
+        slope = _slopes([predict], self.constants, self.names)[0]
+        variance = self.sigma**2 + _quadratic(self.covariance, slope)
+        half = _student(0.5 + probability / 2, self.degrees) * math.sqrt(variance)
+        return middle * math.exp(-half), middle * math.exp(half)
+
+
+def fit(
+    rows: Sequence[tuple[Predict, float]],
+    start: Constants,
+    *,
+    spreads: Mapping[str, float] = SPREADS,
+    weights: Sequence[float] | None = None,
+) -> Fitted:
+    """Fit constants to measured rows.
+
+    Args:
+        rows: a prediction under given constants, and the measured seconds.
+        start: the default constants, which are the prior's middle.
+        spreads: which constants are free, and how far they lie apart between clusters.
+        weights: of each row; nothing weighs all alike.
+
+    Raises:
+        PlanError: no rows, or seconds that are not above zero.
+    """
+    if not rows:
+        raise PlanError("there are no rows to calibrate with: give 1 to 20 measured steps (--rows measured.csv)")
+    if any(not (math.isfinite(t) and t > 0) for _, t in rows):
+        raise PlanError("measured seconds must be finite and above zero")
+    names = tuple(name for name in spreads if getattr(start, name) is not None)
+    weights = [1.0] * len(rows) if weights is None else list(weights)
+    predicts = [predict for predict, _ in rows]
+    goal = [math.log(t) for _, t in rows]
+    middle = [math.log(getattr(start, name)) for name in names]
+    at = list(middle)
+    sigma = _SIGMA
+    for _ in range(_ROUNDS):
+        now = _at(start, names, at)
+        rest = [g - math.log(predict(now)) for predict, g in zip(predicts, goal, strict=True)]
+        slopes = _slopes(predicts, now, names)
+        matrix, side = _normal(slopes, rest, weights, sigma, [m - a for m, a in zip(middle, at, strict=True)], spreads, names)
+        move = _solve(matrix, side)
+        at = [_bounded(name, a + max(-_LARGEST_MOVE, min(_LARGEST_MOVE, d))) for name, a, d in zip(names, at, move, strict=True)]
+        if max(map(abs, move)) < 1e-4:
+            break
+    now = _at(start, names, at)
+    rest = [g - math.log(predict(now)) for predict, g in zip(predicts, goal, strict=True)]
+    slopes = _slopes(predicts, now, names)
+    matrix, _ = _normal(slopes, rest, weights, sigma, [0.0] * len(names), spreads, names)
+    covariance = _inverse(matrix)
+    used = sum(w * _quadratic(covariance, s) / sigma**2 for w, s in zip(weights, slopes, strict=True))
+    degrees = _SIGMA_ROWS + max(0.0, sum(weights) - used)
+    squares = sum(w * r * r for w, r in zip(weights, rest, strict=True))
+    sigma = math.sqrt((_SIGMA_ROWS * _SIGMA**2 + squares) / degrees)
+    return Fitted(
+        constants=replace(now, source=f"fitted to {len(rows)} measured rows"),
+        names=names,
+        covariance=covariance,
+        sigma=sigma,
+        degrees=degrees,
+        num_rows=len(rows),
+        before=_error(predicts, goal, start),
+        after=_error(predicts, goal, now),
+    )
+
+
+def _error(predicts: Sequence[Predict], goal: Sequence[float], constants: Constants) -> float:
+    pairs = zip(predicts, goal, strict=True)
+    return sum(abs(predict(constants) / math.exp(g) - 1) for predict, g in pairs) / len(goal)
+
+
+def _at(start: Constants, names: Sequence[str], logs: Sequence[float]) -> Constants:
+    return replace(start, **{name: math.exp(value) for name, value in zip(names, logs, strict=True)})
+
+
+def _bounded(name: str, log: float) -> float:
+    low, high = _BOUNDS.get(name, (0.0, math.inf))
+    return math.log(min(high, max(low, math.exp(log))))
+
+
+def _slopes(predicts: Sequence[Predict], at: Constants, names: Sequence[str]) -> list[list[float]]:
+    """By row, the slope of ln p along each ln c, by a small step up."""
+    base = [math.log(predict(at)) for predict in predicts]
+    columns = []
+    for name in names:
+        moved = replace(at, **{name: getattr(at, name) * math.exp(_STEP)})
+        columns.append([(math.log(predict(moved)) - b) / _STEP for predict, b in zip(predicts, base, strict=True)])
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _normal(
+    slopes: Sequence[Sequence[float]],
+    rest: Sequence[float],
+    weights: Sequence[float],
+    sigma: float,
+    to_middle: Sequence[float],
+    spreads: Mapping[str, float],
+    names: Sequence[str],
+) -> tuple[list[list[float]], list[float]]:
+    """Normal equations: the matrix is the posterior's precision."""
+    size = len(names)
+    matrix = [[0.0] * size for _ in range(size)]
+    side = [0.0] * size
+    for slope, residual, weight in zip(slopes, rest, weights, strict=True):
+        scale = weight / sigma**2
+        for i in range(size):
+            side[i] += scale * slope[i] * residual
+            for j in range(size):
+                matrix[i][j] += scale * slope[i] * slope[j]
+    for i, name in enumerate(names):
+        matrix[i][i] += 1 / spreads[name] ** 2
+        side[i] += to_middle[i] / spreads[name] ** 2
+    return matrix, side
+
+
+def _solve(matrix: Sequence[Sequence[float]], side: Sequence[float]) -> list[float]:
+    """x of A·x = b for a symmetric positive definite A, by Gaussian elimination (no pivoting is needed then)."""
+    size = len(side)
+    rows = [[*row, b] for row, b in zip(matrix, side, strict=True)]
+    for i in range(size):
+        for j in range(i + 1, size):
+            factor = rows[j][i] / rows[i][i]
+            rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
+    x = [0.0] * size
+    for i in reversed(range(size)):
+        x[i] = (rows[i][size] - sum(rows[i][j] * x[j] for j in range(i + 1, size))) / rows[i][i]
+    return x
+
+
+def _inverse(matrix: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    size = len(matrix)
+    columns = [_solve(matrix, [float(i == j) for i in range(size)]) for j in range(size)]
+    return tuple(tuple(columns[j][i] for j in range(size)) for i in range(size))
+
+
+def _quadratic(matrix: Sequence[Sequence[float]], x: Sequence[float]) -> float:
+    return sum(a * b * v for a, row in zip(x, matrix, strict=True) for b, v in zip(x, row, strict=True))
+
+
+def _student(p: float, degrees: float) -> float:
+    """Quantile of Student's t (Cornish-Fisher, Abramowitz and Stegun 26.7.5).
+
+    >>> round(_student(0.95, 10), 2), round(_student(0.95, 1e9), 3)
+    (1.81, 1.645)
+    """
+    z, v = NormalDist().inv_cdf(p), degrees
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / v + second / v**2 + third / v**3

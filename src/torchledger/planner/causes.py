@@ -1,0 +1,74 @@
+"""`stage_seconds`: what each second of a step was for, on one pipeline stage. The causes add up to the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchledger.planner.constants import Constants
+from torchledger.planner.data_parallel import exposed, gather_s, reduce_s
+from torchledger.planner.fabric import Fabric
+from torchledger.planner.outcome import CAUSES
+from torchledger.planner.piece_cost import PieceCost
+from torchledger.planner.stage import Block
+from torchledger.planner.step import Chunk, StepCost, StepRules
+from torchledger.spec import Strategy
+
+_COMMUNICATION = frozenset(cause for cause in CAUSES if cause.endswith("communication"))
+
+
+def stage_seconds(
+    stage: tuple[Chunk, ...],
+    index: int,
+    step: StepCost,
+    strategy: Strategy,
+    rules: StepRules,
+    fabric: Fabric,
+    constants: Constants,
+) -> Mapping[str, float]:
+    """Seconds by cause (`CAUSES`) of a step on stage `index`.
+
+    What a stage waits for another one's longer end of the step is bubble too.
+    """
+    found = dict.fromkeys(CAUSES, 0.0)
+    for chunk in stage:
+        for block, cost, count in chunk:
+            times = count * rules.num_micro_batches
+            for cause, seconds in _block_seconds(cost):
+                found[cause] += seconds * times
+            if rules.data.level == 3 and rules.data.dense[0] > 1:
+                gather, reduce = _sharded_seconds(block, cost, strategy, rules, fabric, constants)
+                found["weight gathering"] += gather * times
+                found["data parallel communication"] += reduce * times
+    pipeline = step.pipeline
+    found["pipeline communication"] += pipeline.send_exposed_s
+    found["weight gathering"] += step.gather_s[index]
+    found["data parallel communication"] += step.reduce_s[index]
+    longest = max(g + r for g, r in zip(step.gather_s, step.reduce_s, strict=True))
+    found["pipeline bubble"] += pipeline.bubble_s[index] + longest - step.gather_s[index] - step.reduce_s[index]
+    found["optimizer"] += step.optimizer_s
+    found["stragglers"] += step.straggler_s
+    found["data and host"] += constants.step_s
+    return {cause: seconds for cause, seconds in found.items() if seconds}
+
+
+def _block_seconds(cost: PieceCost) -> list[tuple[str, float]]:
+    """(cause, seconds) of all phases; computing that is done again is `recompute`, whatever it computes."""
+    found = [*cost.forward.causes, *cost.backward.causes, *cost.weight.causes]
+    for cause, seconds in cost.recompute.causes:
+        found.append((cause if cause in _COMMUNICATION else "recompute", seconds))
+    return found
+
+
+def _sharded_seconds(
+    block: Block, cost: PieceCost, strategy: Strategy, rules: StepRules, fabric: Fabric, constants: Constants
+) -> tuple[float, float]:
+    """(gathering, reduction) seconds that show beside one block's passes at level 3, as `step` adds them."""
+    gather, reduce = gather_s(block, rules.data, fabric), reduce_s(block, rules.data, fabric)
+    f = cost.forward.seconds
+    b = cost.recompute.seconds + cost.backward.seconds + cost.weight.seconds
+    again = gather if rules.data.reshard else 0.0
+    overlaps = strategy.overlap_data
+    forward = exposed(gather, f, constants.drag, overlaps=overlaps)
+    backward = exposed(again + reduce, b, constants.drag, overlaps=overlaps)
+    share = again / (again + reduce) if again + reduce else 0.0
+    return forward + backward * share, backward * (1 - share)

@@ -1,0 +1,165 @@
+"""`plan`: one layout in full: ledger, memory and seconds of every stage, and what the whole run costs.
+
+The numbers are the estimator's own; the plan adds the ledgers, the causes of every second and the time line, and says
+what was assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from torchledger.formula import count
+from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Ledger
+from torchledger.machine import Chip, Cluster, NoPeak
+from torchledger.planner.causes import stage_seconds
+from torchledger.planner.constants import Constants
+from torchledger.planner.energy import carbon_kg, power
+from torchledger.planner.estimator import Estimator
+from torchledger.planner.losses import losses
+from torchledger.planner.outcome import Plan, StagePlan
+from torchledger.planner.rules import refuse_impossible
+from torchledger.planner.stage_ledger import stage_ledger
+from torchledger.planner.time_line import time_lines
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+_S_PER_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """What a run's cost depends on beside its steps; nothing is unknown, or the default that the answer states.
+
+    Attributes:
+        price_per_chip_hour: of one chip; without it money is unknown.
+        carbon_g_per_kwh: of the grid; without it carbon is unknown.
+        tdp_share, host_w, pue: for `energy.power`.
+        goodput, evaluation, failures_per_chip_hour, restart_s, checkpoint_s: for `losses.losses`.
+    """
+
+    price_per_chip_hour: float | None = None
+    carbon_g_per_kwh: float | None = None
+    tdp_share: float | None = None
+    host_w: float | None = None
+    pue: float | None = None
+    goodput: float | None = None
+    evaluation: float | None = None
+    failures_per_chip_hour: float | None = None
+    restart_s: float | None = None
+    checkpoint_s: float | None = None
+
+
+def plan(
+    spec: ModelSpec,
+    recipe: Recipe,
+    strategy: Strategy,
+    cluster: Cluster,
+    *,
+    constants: Constants | None = None,
+    terms: RunTerms | None = None,
+    estimator: Estimator | None = None,
+) -> Plan:
+    """Plan a training run in a given layout.
+
+    Args:
+        spec: the model.
+        recipe: how it is trained; without `num_tokens` the whole run's cost is unknown.
+        strategy: the layout; its ranks are the cluster's chips.
+        cluster: where.
+        constants: fitted ones; nothing is the defaults of the chip.
+        terms: price, power, losses.
+        estimator: one of the same question, to share what it remembers.
+
+    Raises:
+        LayoutRefused: the layout cannot be; every reason with its remedy.
+        PlanError: a fact of the chip that is needed is unknown.
+    """
+    refuse_impossible(spec, recipe, strategy, cluster)
+    terms = RunTerms() if terms is None else terms
+    estimator = Estimator(spec, recipe, cluster, constants=constants) if estimator is None else estimator
+    step = estimator.step(strategy)
+    stages = estimator.stages_of(strategy)
+    memories = [estimator.memory(strategy, stage) for stage in stages]
+    lines = time_lines(strategy, step, estimator.rules(strategy))
+    plans = tuple(
+        StagePlan(
+            stage=stage,
+            ledger=stage_ledger(estimator, strategy, stage),
+            memory=memory,
+            seconds=stage_seconds(estimator, strategy, step, stage.index),
+            time_line=slots,
+        )
+        for stage, memory, slots in zip(stages, memories, lines, strict=True)
+    )
+    whole = count(spec, replace(recipe, accumulation_steps=1))
+    model_flops = float(whole.under(MODEL_FLOPS).flops or 0)
+    hardware_flops = float(whole.under(HARDWARE_FLOPS).flops or 0)
+    peak = peak_of(cluster.chip, recipe) * cluster.num_chips
+    return _whole_run(
+        Plan(
+            spec=spec,
+            recipe=recipe,
+            strategy=strategy,
+            cluster=cluster,
+            stages=plans,
+            step_s=step.step_s,
+            interval_s=None,
+            model_flops=model_flops,
+            hardware_flops=hardware_flops,
+            mfu=model_flops / (step.step_s * peak),
+            hfu=hardware_flops / (step.step_s * peak),
+            tokens_per_s=recipe.tokens_per_step / step.step_s,
+            capacity_bytes=estimator.capacity_bytes,
+            days=None,
+            chip_hours=None,
+            money=None,
+            energy_j=None,
+            carbon_kg=None,
+            losses={},
+            assumptions=tuple(dict.fromkeys((*estimator.assumptions(strategy), *whole.assumptions))),
+        ),
+        terms,
+    )
+
+
+def peak_of(chip: Chip, recipe: Recipe) -> float:
+    """The dense peak that MFU divides by: of the format that the layers' matmuls run in.
+
+    Raises:
+        NoPeak: the chip cannot run it.
+    """
+    word = recipe.precision.partition("-")[0]
+    return chip.peak({"mxfp8": "fp8", "nvfp4": "fp4"}.get(word, word))
+
+
+def _whole_run(plan: Plan, terms: RunTerms) -> Plan:
+    """The plan with days, money, energy and losses of the run, where its tokens are known."""
+    if not plan.recipe.num_tokens:
+        return plan
+    run_s = plan.recipe.num_steps * plan.step_s
+    weights = sum(each.stage.num_parameters for each in plan.stages) * plan.strategy.tensor_parallel
+    lost = losses(
+        plan.cluster,
+        run_s,
+        checkpoint_bytes=12.0 * weights,  # FP32 weights and two moments (ZeRO, arXiv:1910.02054, section 3.1)
+        failures_per_chip_hour=terms.failures_per_chip_hour,
+        restart_s=terms.restart_s,
+        checkpoint_s=terms.checkpoint_s,
+        evaluation=terms.evaluation,
+        goodput=terms.goodput,
+    )
+    chip_hours = plan.cluster.num_chips * lost.wall_s / 3600
+    drawn = power(plan.cluster.chip, tdp_share=terms.tdp_share, host_w=terms.host_w, pue=terms.pue)
+    energy = None if drawn is None else drawn.watts * plan.cluster.num_chips * lost.wall_s
+    price = terms.price_per_chip_hour
+    notes = (*lost.assumptions, *(drawn.assumptions if drawn else ()))
+    return replace(
+        plan,
+        days=lost.wall_s / _S_PER_DAY,
+        chip_hours=chip_hours,
+        money=None if price is None else price * chip_hours,
+        energy_j=energy,
+        carbon_kg=carbon_kg(energy, terms.carbon_g_per_kwh),
+        losses=lost.shares,
+        assumptions=tuple(dict.fromkeys((*plan.assumptions, *notes))),
+    )

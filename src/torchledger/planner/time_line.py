@@ -1,0 +1,31 @@
+"""`time_lines`: a step of every stage as slots: forward and backward passes, sends, gradient reduction, optimizer."""
+
+from __future__ import annotations
+
+from torchledger.planner.outcome import Slot
+from torchledger.planner.simulation import simulate
+from torchledger.planner.step import StepCost, StepRules
+from torchledger.spec import Strategy
+
+
+def time_lines(strategy: Strategy, step: StepCost, rules: StepRules, send_s: float) -> tuple[tuple[Slot, ...], ...]:
+    """One time line a stage, seconds from the start of the step, which ends at `step.step_s`.
+
+    The pipeline is simulated piece by piece; where the closed form that the estimate uses is longer than that (its
+    bound, `schedule`), the difference lies between the last piece and the reduction.
+    """
+    simulated = simulate(strategy.schedule, step.chunks, rules.num_micro_batches, send_s)
+    found = []
+    for index, slots in enumerate(simulated.time_lines):
+        line = list(slots)
+        at = step.gather_s[index]
+        line = [Slot(s.start_s + at, s.end_s + at, s.what, s.micro_batch, s.chunk) for s in line]
+        if at:
+            line.insert(0, Slot(0.0, at, "gather"))
+        at += max(step.pipeline.total_s, simulated.total_s)
+        for what, seconds in (("reduce", step.reduce_s[index]), ("optimizer", step.optimizer_s)):
+            if seconds:
+                line.append(Slot(at, at + seconds, what))
+                at += seconds
+        found.append(tuple(line))
+    return tuple(found)
