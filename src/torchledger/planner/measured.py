@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from torchledger.config import ConfigError
 from torchledger.machine import Cluster, MachineError
 from torchledger.machine import get as get_chip
 from torchledger.machine.link import Link
@@ -24,12 +25,10 @@ from torchledger.planner.errors import PlanError
 from torchledger.planner.measured_cells import Cells, column_of, precision_of, recompute_of, sharding_of
 from torchledger.planner.measured_facts import Basis, Facts, read_facts
 from torchledger.planner.measured_model import model_of
+from torchledger.planner.stack import DEFAULT, Stack, stack
 from torchledger.spec import ModelSpec, OptimizerSpec, Recipe, Strategy, recipe_mistakes, strategy_mistakes
 from torchledger.spec.recipe import OptimizerKind
 from torchledger.spec.strategy import ContextKind, Schedule
-
-#: Stacks whose bf16 and fp16 mean 16-bit weights with an FP32 master copy beside.
-_KEEPS_MASTER = {"megatron", "megatron-2021", "megatron-deepspeed", "deepspeed", "nanotron"}
 
 #: How far, as a share, a row's seconds and tokens per second may disagree; tables print three or four digits.
 _AGREES = 0.02
@@ -152,7 +151,11 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise MeasuredError(f"{path}: {error}") from error
     if not rows:
         raise MeasuredError(f"{path}: no rows; the first line names columns, each further line is a run")
-    wrong = [f"{path}:{line}: {len(cells)} cells, the header has {len(columns)}" for line, cells in rows if len(cells) != len(columns)]
+    wrong = [
+        f"{path}:{line}: {len(cells)} cells, the header has {len(columns)}"
+        for line, cells in rows
+        if len(cells) != len(columns)
+    ]
     if wrong:
         raise MeasuredError("\n".join(wrong))
     for line, cells in rows:
@@ -178,10 +181,11 @@ def _row(texts: Mapping[str, str], facts: Facts, place: str, folder: Path) -> Me
     filled, used = facts.fill(texts)
     cells = Cells(filled)
     source = cells.text("source_id")
-    spec, assumed = model_of(cells, folder)
+    rules = _stack(cells)
+    spec, assumed = model_of(cells, folder, rules.dropout)
     cluster, lesser = _cluster(cells)
-    strategy, thought = _strategy(cells, cluster)
-    recipe = _recipe(cells, strategy, spec)
+    strategy = _strategy(cells, cluster, rules)
+    recipe = _recipe(cells, strategy, spec, rules)
     step_s, peak, out = _measured(cells, recipe, cluster)
     if cells.mistakes or spec is None or cluster is None or strategy is None or recipe is None:
         reasons = tuple(dict.fromkeys(f"{column}: {message}" for column, message in cells.mistakes))
@@ -202,7 +206,7 @@ def _row(texts: Mapping[str, str], facts: Facts, place: str, folder: Path) -> Me
         source,
         facts.family(source),
         cells.text("quality"),
-        (*by_facts, *assumed, *lesser, *thought),
+        (*by_facts, *assumed, *lesser),
         filled_by("recipe"),
         filled_by("assumed"),
         cells.text("notes"),
@@ -233,29 +237,42 @@ def _cluster(cells: Cells) -> tuple[Cluster | None, tuple[str, ...]]:
     return cluster, ()
 
 
-def _strategy(cells: Cells, cluster: Cluster | None) -> tuple[Strategy | None, tuple[str, ...]]:
+def _stack(cells: Cells) -> Stack:
+    """The row's stack; where it is missing or unknown (which is noted) the default's rules serve to read on."""
+    name = cells.text("stack")
+    if not name:
+        cells.fail("stack", "is missing; `torchledger`, `megatron`, `fsdp2` ...")
+        return stack(DEFAULT)
+    try:
+        return stack(name)
+    except (PlanError, ConfigError, OSError) as error:
+        cells.fail("stack", str(error))
+        return stack(DEFAULT)
+
+
+def _strategy(cells: Cells, cluster: Cluster | None, rules: Stack) -> Strategy | None:
     sizes = {column: cells.whole(column, 1) or 1 for column in ("tp", "pp", "cp", "ep")}
-    chips = 1 if cluster is None else cluster.num_chips
+    if not cells.has("micro_batch"):
+        cells.fail("micro_batch", "is missing")
+    if cluster is None:
+        return None
+    chips = cluster.num_chips
     inner = sizes["tp"] * sizes["pp"] * sizes["cp"]
     if chips % inner:
         product = f"tp {sizes['tp']} x pp {sizes['pp']} x cp {sizes['cp']} = {inner}"
         cells.fail("n_gpus", f"{product} does not divide {chips} chips")
-        return None, ()
+        return None
     ranks = cells.whole("dp", chips // inner)
     if ranks != chips // inner:
         cells.fail("dp", f"{ranks} x {inner} (tp x pp x cp) is not {chips} chips; {chips // inner} would be")
-        return None, ()
-    if not cells.has("micro_batch"):
-        cells.fail("micro_batch", "is missing")
-    if not cells.has("stack"):
-        cells.fail("stack", "is missing; `torchledger`, `megatron`, `fsdp2` ...")
+        return None
     text = cells.text("fsdp_zero")
     sharding = sharding_of(text or "none")
     if sharding is None:
         cells.fail("fsdp_zero", f"cannot tell what {text!r} shards; write none, ZeRO-1, ZeRO-2, ZeRO-3 or FULL_SHARD")
-        return None, ()
+        return None
     level, group, reshard = sharding
-    chunks, thought = _chunks(cells, sizes["pp"])
+    chunks = (cells.whole("vp", 1) or 1) if sizes["pp"] > 1 else 1
     group = cells.whole("shard_group", group, least=0) or 0
     strategy = Strategy(
         stack=cells.text("stack"),
@@ -266,7 +283,9 @@ def _strategy(cells: Cells, cluster: Cluster | None) -> tuple[Strategy | None, t
         tensor_parallel=sizes["tp"],
         sequence_parallel=cells.switch("sp", default=False) and sizes["tp"] > 1,
         pipeline_parallel=sizes["pp"],
-        schedule=cast("Schedule", cells.choice("schedule", get_args(Schedule), "interleaved" if chunks > 1 else "1f1b")),
+        schedule=cast(
+            "Schedule", cells.choice("schedule", get_args(Schedule), "interleaved" if chunks > 1 else "1f1b")
+        ),
         virtual_stages=chunks,
         stage_layers=cells.numbers("stage_layers"),
         context_parallel=sizes["cp"],
@@ -274,26 +293,20 @@ def _strategy(cells: Cells, cluster: Cluster | None) -> tuple[Strategy | None, t
         expert_parallel=sizes["ep"],
         expert_tensor_parallel=cells.whole("etp", 0, least=0) or 0,
         micro_batch_size=cells.whole("micro_batch", 0) or 0,
-        overlap_data=cells.switch("overlap_data", default=True),
-        overlap_tensor=cells.switch("overlap_tensor", default=False),
+        overlap_data=cells.switch("overlap_data", default=rules.overlap_data),
+        overlap_tensor=cells.switch("overlap_tensor", default=rules.overlap_tensor),
     )
     for path, message in strategy_mistakes(strategy):
         cells.fail("strategy", f"{path}: {message}")
-    return strategy, thought
+    return strategy
 
 
-def _chunks(cells: Cells, stages: int) -> tuple[int, tuple[str, ...]]:
-    """Chunks of one rank; one stage has one."""
-    chunks = cells.whole("vp", 1) or 1
-    return (chunks, ()) if stages > 1 else (1, ())
-
-
-def _recipe(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None) -> Recipe | None:
+def _recipe(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None, rules: Stack) -> Recipe | None:
     batch, length = cells.whole("global_batch"), cells.whole("seq")
     for column in ("global_batch", "seq", "precision", "recompute"):
         if not cells.has(column):
             cells.fail(column, "is missing")
-    precision = precision_of(cells.text("precision"), keeps_master=cells.text("stack") in _KEEPS_MASTER)
+    precision = precision_of(cells.text("precision"))
     if precision is None and cells.has("precision"):
         cells.fail("precision", f"cannot tell what {cells.text('precision')!r} is")
     recompute = recompute_of(cells.text("recompute"))
@@ -309,12 +322,12 @@ def _recipe(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None) -> 
     recipe = Recipe(
         batch_size=batch,
         sequence_length=length,
-        precision=cast("Any", precision),
+        precision=cast("Any", rules.precision(precision)),
         optimizer=OptimizerSpec(kind=cast("Any", cells.choice("optimizer", get_args(OptimizerKind), "adamw"))),
         accumulation_steps=batch // together,
         recompute=cast("Any", recompute),
         recompute_layers=cells.whole("recompute_layers", 0, least=0) or 0,
-        attention=cast("Any", cells.choice("attention", ("math", "fused"), "fused")),
+        attention=cast("Any", cells.choice("attention", ("math", "fused"), rules.attention)),
         offload_activations=cells.number("offload_activations") or 0.0,
         lora_rank=cells.whole("lora_rank", 0, least=0) or 0,
     )
@@ -323,9 +336,7 @@ def _recipe(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None) -> 
     return recipe
 
 
-def _measured(
-    cells: Cells, recipe: Recipe | None, cluster: Cluster | None
-) -> tuple[float | None, int | None, bool]:
+def _measured(cells: Cells, recipe: Recipe | None, cluster: Cluster | None) -> tuple[float | None, int | None, bool]:
     """Seconds of a step, bytes of the fullest chip, whether it ran out of memory."""
     out = cells.text("memory_gib").upper() == "OOM"
     gib = None if out else cells.number("memory_gib")

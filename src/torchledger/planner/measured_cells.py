@@ -76,6 +76,19 @@ _OTHER_NAMES = {"chip": "gpu", "chips": "n_gpus", "cluster": "gpu", "source": "s
 #: Columns of the collected table that nothing here needs.
 _PASSED_OVER = {"tflops_per_gpu", "mfu", "hfu", "flops_convention", "provenance"}
 
+#: What a table's word for a precision has in it, the first that fits, and the recipe's.
+_PRECISIONS = (
+    ("nvfp4", "nvfp4"),
+    ("mxfp8", "mxfp8"),
+    ("fp8-mx", "mxfp8"),
+    ("fp8", "fp8"),
+    ("float8", "fp8"),
+    ("fp16", "fp16"),
+    ("bf16", "bf16"),
+    ("tf32", "tf32"),
+    ("fp32", "fp32"),
+)
+
 _UNTOLD = re.compile(r"^(|-|\?|unstated.*|unknown|see .*|n/?a)$", re.IGNORECASE)
 _ON = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
 
@@ -172,37 +185,20 @@ class Cells:
         return tuple(int(word) for word in words)
 
 
-def precision_of(text: str, *, keeps_master: bool) -> str | None:
+def precision_of(text: str) -> str | None:
     """A table's word for a precision as that of a `Recipe`; nothing if it cannot be told.
 
-    Args:
-        text: the cell.
-        keeps_master: the stack's bf16 and fp16 mean 16-bit weights with an FP32 master copy (Megatron, DeepSpeed), not
-            FP32 weights under autocast (FSDP, torchtitan).
+    What `bf16` and `fp16` mean in the run's stack (`Stack.precision`) is another matter.
 
-    >>> precision_of("FP8-MX / block-scaled", keeps_master=True), precision_of("fp16 mixed", keeps_master=True)
-    ('mxfp8', 'fp16-master')
-    >>> precision_of("amp_bf16", keeps_master=False), precision_of("float8 tensorwise", keeps_master=False)
-    ('bf16', 'fp8')
+    >>> [precision_of(text) for text in ("FP8-MX / block-scaled", "fp16 mixed", "amp_bf16", "float8 tensorwise", "?")]
+    ['mxfp8', 'fp16', 'bf16', 'fp8', None]
+    >>> precision_of("bf16 (fp32 grad accumulation)"), precision_of("bf16-pure")
+    ('bf16', 'bf16-pure')
     """
     word = text.lower()
-    if word in get_args(Precision) and word not in {"bf16", "fp16"}:
+    if word in get_args(Precision):
         return word
-    for sign, precision in (
-        ("nvfp4", "nvfp4"),
-        ("mxfp8", "mxfp8"),
-        ("fp8-mx", "mxfp8"),
-        ("fp8", "fp8"),
-        ("float8", "fp8"),
-        ("bf16 ", "bf16"),
-        ("fp16", "fp16"),
-        ("bf16", "bf16"),
-        ("tf32", "tf32"),
-        ("fp32", "fp32"),
-    ):
-        if sign in word:
-            return f"{precision}-master" if keeps_master and precision in {"bf16", "fp16"} else precision
-    return None
+    return next((precision for sign, precision in _PRECISIONS if sign in word), None)
 
 
 def sharding_of(text: str) -> tuple[int, int, bool] | None:

@@ -86,7 +86,9 @@ def read_facts(path: str | Path) -> Facts:
     mistakes: list[str] = []
     sources: Mapping[str, Any] = data.get("source", {})
     facts = {
-        name: tuple(_fact(each, f"{name}, fact {number}", mistakes) for number, each in enumerate(told.get("fact", ()), 1))
+        name: tuple(
+            _fact(each, f"{name}, fact {number}", mistakes) for number, each in enumerate(told.get("fact", ()), 1)
+        )
         for name, told in sources.items()
     }
     if mistakes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchledger.formula import num_parameters
 from torchledger.planner.measured_cells import Cells
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, SpecError, load, presets
+from torchledger.spec import ModelSpec, load, presets
 from torchledger.spec.check import mistakes as spec_mistakes
 
 _SHAPE = ("layers", "hidden", "heads", "vocab")
@@ -21,12 +21,13 @@ _BUILDS = ("gpt2", "llama-2-7b")
 _FAR = 0.02
 
 
-def model_of(cells: Cells, folder: Path) -> tuple[ModelSpec | None, tuple[str, ...]]:
+def model_of(cells: Cells, folder: Path, dropout: float = 0.0) -> tuple[ModelSpec | None, tuple[str, ...]]:
     """The row's model and what was assumed of it; no model where there are mistakes (which are noted).
 
     Args:
         cells: the row.
         folder: where the paths of model files start.
+        dropout: of the row's stack, where the row does not tell.
     """
     name = cells.text("model")
     sizes = {column: cells.whole(column) for column in (*_SHAPE, "kv_heads", "head_size", "ffn", "seq")}
@@ -39,11 +40,8 @@ def model_of(cells: Cells, folder: Path) -> tuple[ModelSpec | None, tuple[str, .
         told = f"{name!r} is no preset" if name else "no model is named"
         cells.fail("model", f"{told} and the shape lacks {', '.join(missing)}; {presets.suggestion(name)}")
         return None, ()
-    if base is not None:
-        found, assumed = base, ()
-    else:
-        found, assumed = _inferred(cells, sizes)
-    spec = replace(_shaped(found, sizes, cells), name=name or found.name)
+    found, assumed = _inferred(cells, sizes) if base is None else (base, ())
+    spec = replace(_dropped(_shaped(found, sizes, cells), cells, dropout), name=name or found.name)
     for place, message in spec_mistakes(spec):
         cells.fail("model", f"{place}: {message}")
     return spec, (*assumed, *_far(spec, cells))
@@ -89,7 +87,7 @@ def _shaped(base: ModelSpec, sizes: dict[str, int | None], cells: Cells) -> Mode
         vocab_size=sizes["vocab"] or base.vocab_size,
         max_sequence_length=_longest(base, sizes["seq"]),
     )
-    return _dropped(_mixed(spec, cells), cells)
+    return _mixed(spec, cells)
 
 
 def _longest(base: ModelSpec, sequence_length: int | None) -> int:
@@ -115,12 +113,10 @@ def _mixed(spec: ModelSpec, cells: Cells) -> ModelSpec:
     return replace(spec, moe=moe)
 
 
-def _dropped(spec: ModelSpec, cells: Cells) -> ModelSpec:
+def _dropped(spec: ModelSpec, cells: Cells, default: float) -> ModelSpec:
     """`spec` with the row's dropout; 0 is none."""
     text = cells.text("dropout")
-    if not text:
-        return replace(spec, dropout=0.0, attention=replace(spec.attention, dropout=0.0))
-    dropout = 0.0 if text in {"0", "0.0"} else cells.number("dropout") or 0.0
+    dropout = default if not text else 0.0 if text in {"0", "0.0"} else cells.number("dropout") or 0.0
     return replace(spec, dropout=dropout, attention=replace(spec.attention, dropout=dropout))
 
 
