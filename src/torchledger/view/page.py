@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from html import escape
-from importlib import resources
 from typing import Any
 
 from torchledger.ledger import RunRecord, beyond
@@ -23,38 +19,20 @@ from torchledger.view.chart import (
     throughput_curve,
 )
 from torchledger.view.closing import closing_table
-from torchledger.view.markup import fragment
+from torchledger.view.document import chart_section, document, folded, section
 from torchledger.view.memory import memory_bars
 from torchledger.view.record import RecordFormatError, record_from_json, record_to_json
 from torchledger.view.screen import Facts, Lines, Row, Screen, Table, assumed
 from torchledger.view.table import ledger_table
 
 _DATA_ID = "torchledger-run"
-_SCRIPTS = ("vendor/vega.min.js", "vendor/vega-lite.min.js", "vendor/vega-embed.min.js", "static/page.js")
 
 
 def page(record: RunRecord) -> str:
     """The report of a run as one HTML document."""
     charts = _charts(record)
-    scripts = [_script(name) for name in _SCRIPTS] if charts else []
     body = "\n".join(_sections(record, charts))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(record.name)} · torchledger</title>
-<style>{_resource("static/page.css")}</style>
-</head>
-<body>
-{body}
-<script type="application/json" id="{_DATA_ID}">{_inert(record_to_json(record))}</script>
-<script type="application/json" id="torchledger-charts">{_inert(json.dumps(charts, allow_nan=False))}</script>
-{"".join(f"<script>{script}</script>" for script in scripts)}
-</body>
-</html>
-"""
+    return document(record.name, body, charts, data_id=_DATA_ID, data_json=record_to_json(record))
 
 
 def read_page(text: str) -> RunRecord:
@@ -74,18 +52,16 @@ def _sections(record: RunRecord, charts: Mapping[str, Chart]) -> Iterator[str]:
     if record.differences:
         over, held = len(beyond(record.differences)), sum(each.within is not None for each in record.differences)
         verdict = f"{over} of {held} beyond tolerance" if over else f"all {held} within tolerance"
-        yield _section(f"The books: {verdict}", (closing_table(record.differences),))
-    drawn = "".join(f'<div class="chart" id="{name}"></div>' for name in charts)
-    if drawn:
-        noscript = "<noscript><p>The charts need JavaScript; every number of them is in the tables.</p></noscript>"
-        yield f'<h2>Curves</h2>{noscript}<div class="charts">{drawn}</div>'
+        yield section(f"The books: {verdict}", (closing_table(record.differences),))
+    if charts:
+        yield chart_section("Curves", charts)
     if record.findings:
-        yield _section("Noticed", (_findings(record),))
+        yield section("Noticed", (_findings(record),))
     if record.prediction:
         told = Facts(tuple(named_pairs(record.prediction)))
-        yield _section("Predicted before the run", (told, *assumed(record.prediction.get("assumptions", ()))))
+        yield section("Predicted before the run", (told, *assumed(record.prediction.get("assumptions", ()))))
     if record.memory:
-        yield _section("Memory", _memory(record.memory))
+        yield section("Memory", _memory(record.memory))
     if record.ledger is not None:
         tables = (
             ledger_table(record.ledger, "phase", title="by phase"),
@@ -93,19 +69,11 @@ def _sections(record: RunRecord, charts: Mapping[str, Chart]) -> Iterator[str]:
             ledger_table(record.ledger, "module", title="by module"),
             *((Lines(record.ledger.assumptions, "assumes", "note"),) if record.ledger.assumptions else ()),
         )
-        yield _section("One step, line by line", tables)
+        yield section("One step, line by line", tables)
     if record.samples:
-        yield _section("Written by the model", tuple(Lines((sample,), mark="code") for sample in record.samples))
-    yield _folded("Configuration", (Facts(tuple(named_pairs(record.config))),))
-    yield _folded("Environment", (Facts(tuple(named_pairs(record.environment))),))
-
-
-def _section(title: str, screen: Screen) -> str:
-    return f"<h2>{escape(title)}</h2>\n{fragment(screen)}"
-
-
-def _folded(title: str, screen: Screen) -> str:
-    return f"<details><summary>{escape(title)}</summary>\n{fragment(screen)}</details>"
+        yield section("Written by the model", tuple(Lines((sample,), mark="code") for sample in record.samples))
+    yield folded("Configuration", (Facts(tuple(named_pairs(record.config))),))
+    yield folded("Environment", (Facts(tuple(named_pairs(record.environment))),))
 
 
 def _findings(record: RunRecord) -> Table:
@@ -148,26 +116,3 @@ def _levels(record: RunRecord) -> dict[str, float]:
     names = {"unigram_entropy": "unigram entropy of the data", "initial_loss": "ln(vocabulary)"}
     found = {name: record.prediction.get(key) for key, name in names.items()}
     return {name: value for name, value in found.items() if isinstance(value, (int, float))}
-
-
-def _resource(name: str) -> str:
-    return resources.files("torchledger.view").joinpath(name).read_text(encoding="utf-8")
-
-
-def _script(name: str) -> str:
-    """A script without the address of its source map, which a browser's tools would fetch."""
-    script = re.sub(r"\n//# sourceMappingURL=\S*\s*$", "\n", _resource(name))
-    assert "</script" not in script.lower(), f"{name} would end its own element"
-    return script
-
-
-def _policy(scripts: list[str]) -> str:
-    """A content security policy that lets exactly these scripts run and nothing be fetched."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
-
-
-def _inert(text: str) -> str:
-    """JSON that no HTML parser can leave: `<`, `>` and `&` as escapes, which JSON reads back as themselves."""
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -8,7 +8,6 @@ from torchledger.ledger import MODEL_FLOPS
 from torchledger.planner.outcome import CAUSES, PARTS, Plan, StagePlan
 from torchledger.spec import Recipe, Strategy
 from torchledger.units import (
-    UNKNOWN,
     format_bytes,
     format_count,
     format_duration,
@@ -174,6 +173,3 @@ def _seconds(stage: StagePlan) -> Printed:
 def _ordered(stage: StagePlan, printed: Printed) -> Iterator[str]:
     order = [*CAUSES, *(cause for cause in stage.seconds if cause not in CAUSES)]
     return (cause for cause in order if cause in printed.parts)
-
-
-__all__ = ["UNKNOWN", "headline", "layout_facts", "layout_text", "memory_bars", "plan_screen", "time_bars"]
