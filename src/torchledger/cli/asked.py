@@ -36,7 +36,7 @@ def ask(name: str, options: Mapping[str, Any], sets: Sequence[str]) -> Asked:
         SpecError, ConfigError: the model or recipe cannot be.
     """
     model = spec.load(name)
-    recipe = {**_recipe_of(name)}
+    recipe = {**recipe_of(name)}
     for place, value in options.items():
         if value is not None:
             *tables, field = place.split(".")
@@ -51,7 +51,7 @@ def ask(name: str, options: Mapping[str, Any], sets: Sequence[str]) -> Asked:
     return asked
 
 
-def _recipe_of(name: str) -> dict[str, Any]:
+def recipe_of(name: str) -> dict[str, Any]:
     """The [recipe] table of a TOML file, where the name means one; a run's own `precision` and `attention` go into it.
 
     `auto` is decided when the run begins, and left out here: the recipe's own word stands.

@@ -1,4 +1,4 @@
-"""`torchledger plan`: the napkin. Any one quantity of a training run from the others."""
+"""`torchledger plan`: the napkin, any one quantity of a training run from the others; with a MODEL, its layout."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from torchledger import planner
-from torchledger.cli.complete import chip_names
+from torchledger.cli.complete import chip_names, model_names
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import json_option, show, show_json
+from torchledger.cli.plan_model import params_of
+from torchledger.cli.plan_options import given_layout_options, layout_options
 from torchledger.cli.quantity import COUNT, DAYS, FLOPS_PER_S, MONEY, SHARE
 from torchledger.cli.question import OTHER_NAMES, Question, read_question
 from torchledger.planner import Holding, Napkin, PlanError, Underdetermined
@@ -19,6 +21,8 @@ from torchledger.units import format_flops_per_s, format_number, format_percent
 from torchledger.view.plan import holding_screen, napkin_screen
 
 _SOLVABLE = (*planner.QUANTITIES, *OTHER_NAMES)
+#: Options that no layout has: with one of them a MODEL only says how many parameters there are.
+_NAPKIN_ONLY = ("params", "days", "mfu", "money", "solve")
 
 
 @click.command(
@@ -28,8 +32,10 @@ _SOLVABLE = (*planner.QUANTITIES, *OTHER_NAMES)
         "torchledger plan --params 8B --tokens 15T --days 30 --on h100 --solve chips --price '$2.80'",
         "torchledger plan --solve params --on h100x8 --precision fp32",
         "torchledger plan --params '?' --tokens 1T --days 14 --on h100x64",
+        "torchledger plan llama-3-70b --tokens 15T --on h100x1024 --mfu 0.4",
     ),
 )
+@click.argument("model", required=False, shell_complete=model_names)
 @click.option("--params", type=COUNT, help="Parameters N: 70B. `?` asks for it, here and below.")
 @click.option("--tokens", type=COUNT, help="Training tokens D: 15T.")
 @click.option("--days", type=DAYS, help="Wall-clock time: 30, or '3d 4h'.")
@@ -59,13 +65,27 @@ _SOLVABLE = (*planner.QUANTITIES, *OTHER_NAMES)
     help="Whose state is held.",
 )
 @click.option("--peak", type=FLOPS_PER_S, help="Another dense peak of one chip than the catalog's: '989.5 TFLOP/s'.")
+@layout_options
 @json_option
-def command(as_json: bool, **options: Any) -> None:
+def command(model: str | None, as_json: bool, **options: Any) -> None:
     """Days, chips, MFU, parameters, tokens or money of a training run: any one of them from the others.
 
     days = 6 · params · tokens / (chips · peak · MFU), with the dense peak of the chip. Without tokens and days,
     `--solve params` answers with the largest model whose training state the chips can hold.
+
+    With a MODEL (a preset, a TOML file, a config.json) or --config the layout is planned: whether it fits, the seconds
+    of a step by cause, memory by part, MFU, days, money. Without a layout (--tp, --pp, --zero ...) the best one is
+    searched for.
     """
+    if model is not None and any(options[name] is not None for name in _NAPKIN_ONLY):
+        options["params"] = params_of(model, options)
+    elif model is not None or options["config_file"] is not None:
+        from torchledger.cli.plan_layout import answer_layout
+
+        answer_layout(model, options, as_json=as_json)
+        return
+    if given := given_layout_options(options):
+        raise click.UsageError(f"{', '.join(given)}: a layout needs a model: torchledger plan MODEL --on h100x8 ...")
     question = read_question(options)
     if question.asks_memory:
         _answer_memory(question, as_json)

@@ -1,0 +1,261 @@
+"""What is asked of the layout planner: model, recipe, strategy and cluster, from a file, options and `--set`.
+
+From weak to strong: what is assumed, the file of `--config`, options, `--set`. Whatever is wrong is told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchledger import config, machine, spec
+from torchledger.cli.asked import recipe_of
+from torchledger.cli.plan_fill import fill
+from torchledger.cli.plan_options import FIELDS, Kind
+from torchledger.config import ConfigError
+from torchledger.machine import Cluster
+from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
+from torchledger.spec.check import Mistake
+from torchledger.spec.check_recipe import recipe_mistakes, strategy_mistakes
+from torchledger.units import Count, parse_count
+
+_READ: Mapping[Kind, Callable[[str], Any]] = {"count": parse_count, "text": str, "flag": bool}
+_SHARED = {
+    "recipe.num_tokens": "tokens",
+    "recipe.precision": "precision",
+    "cluster.on": "cluster",
+    "cluster.chips": "num_chips",
+}
+_FLAGS = {**{each.place: each.flag for each in FIELDS}, "cluster.on": "--on", "recipe.num_tokens": "--tokens"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTable:
+    """The [cluster] table.
+
+    Attributes:
+        on: the chips, as `--on` takes them: `h100x1024`, a known cluster's name, or a file (`mine.toml`).
+        chips: how many of a known cluster's or a file's chips; 0 is all.
+        island: chips that the fast link joins; 0 is what is known of them.
+        network: rate of one chip's network in one direction, `400Gb/s`; empty is what is known of it.
+        pod: chips that the network joins at its full rate; 0 is what is known.
+        oversubscription: how many times less than that a pod has towards other pods; 0 is what is known.
+    """
+
+    on: str = ""
+    chips: Count = 0
+    island: int = 0
+    network: str = ""
+    pod: int = 0
+    oversubscription: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTable:
+    """A file of `plan --config`.
+
+    Attributes:
+        model: a name, or the model itself as a table.
+        preset: the published model that the [model] table changes.
+        recipe: how it is trained.
+        strategy: how it is spread; without this table a layout is searched for.
+        cluster: on what.
+    """
+
+    model: ModelSpec | str = ""
+    preset: str = ""
+    recipe: Recipe = field(default_factory=Recipe)
+    strategy: Strategy = field(default_factory=Strategy)
+    cluster: ClusterTable = field(default_factory=ClusterTable)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the layout planner is asked.
+
+    Attributes:
+        spec, recipe, strategy, cluster: the question, filled in.
+        fixed: names of the strategy's fields that the user gave; a search leaves them as they are.
+        assumptions: what was filled in.
+    """
+
+    spec: ModelSpec
+    recipe: Recipe
+    strategy: Strategy
+    cluster: Cluster
+    fixed: frozenset[str]
+    assumptions: tuple[str, ...]
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether there is a layout to plan, and not only a stack and a micro-batch to search with."""
+        return bool(self.fixed - {"stack", "micro_batch_size"})
+
+
+def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
+    """The question.
+
+    Args:
+        model: a preset, a file, or nothing where the file of `--config` has it.
+        options: of the command; those that were not typed and have a default are left out.
+
+    Raises:
+        ConfigError: with every mistake in it.
+    """
+    mistakes: list[Mistake] = []
+    table = _table(options, mistakes)
+    file: Path | None = options.get("config_file")
+    written = {} if file is None else config.read_file(file)[0].table
+    found = _model(model, file, written, mistakes)
+    if model is not None and found is not None:
+        table["recipe"] = {**recipe_of(model), **table["recipe"]}
+    read = _typed(file, table, options.get("sets", ()), found, mistakes)
+    if read is None:
+        _refuse(mistakes)
+        raise AssertionError  # nothing read means a mistake
+    cluster = _cluster(read.cluster, mistakes)
+    given = _given(table, written, options.get("sets", ()))
+    asked = read.model if isinstance(read.model, ModelSpec) else found
+    mistakes += _sense(asked, read.recipe, read.strategy)
+    if asked is None or cluster is None or mistakes:
+        _refuse(mistakes)
+        raise AssertionError  # what is missing has been told
+    filled = fill(read.recipe, read.strategy, cluster, given)
+    _refuse(filled.mistakes)
+    fixed = frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
+    return Layout(asked, filled.recipe, filled.strategy, cluster, fixed, filled.assumptions)
+
+
+def _table(options: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, dict[str, Any]]:
+    """The options as tables of a file."""
+    table: dict[str, dict[str, Any]] = {"recipe": {}, "strategy": {}, "cluster": {}}
+    values = {place: options.get(name) for place, name in _SHARED.items()}
+    for each in FIELDS:
+        text = options.get(each.name)
+        if text is not None:
+            try:
+                values[each.place] = _READ[each.kind](text)
+            except ValueError as error:
+                mistakes.append((each.flag, str(error)))
+    for place, value in values.items():
+        if value is not None:
+            room, name = place.split(".")
+            table[room][name] = value
+    if options.get("optimizer") is not None:
+        table["recipe"]["optimizer"] = {"kind": options["optimizer"]}
+    return table
+
+
+def _model(
+    name: str | None, file: Path | None, written: Mapping[str, Any], mistakes: list[Mistake]
+) -> ModelSpec | None:
+    """The model, from the command line or from the file; nothing where that is a mistake."""
+    in_file = written.get("model", written.get("preset"))
+    if name is not None and in_file is not None:
+        mistakes.append(("model", f"is given twice: {name} and in {file}; leave one of the two out"))
+        return None
+    if name is None and in_file is None:
+        mistakes.append(("model", "is missing; name a preset (`torchledger models`) or a model file"))
+        return None
+    source: str | Path | None = name if name is not None else in_file if isinstance(in_file, str) else file
+    if "preset" in written:
+        source = file
+    assert source is not None
+    try:
+        return spec.load(source)
+    except (SpecError, ConfigError) as error:
+        mistakes.append(("model", str(error)))
+        return None
+
+
+def _typed(
+    file: Path | None,
+    table: Mapping[str, Any],
+    sets: Iterable[str],
+    model: ModelSpec | None,
+    mistakes: list[Mistake],
+) -> PlanTable | None:
+    length = Recipe().sequence_length if model is None else spec.default_sequence_length(model)
+    defaults = PlanTable(model or "", recipe=Recipe(sequence_length=length, precision="bf16"))
+    try:
+        return config.load(file, PlanTable, table=table, sets=tuple(sets), defaults=defaults).value
+    except ConfigError as error:
+        at = {place: message for place, message in mistakes if place == "model"}
+        mistakes += [each for each in error.mistakes if not (at and each[0].startswith("model"))]
+        return None
+
+
+def _given(table: Mapping[str, Mapping[str, Any]], written: Mapping[str, Any], sets: Iterable[str]) -> frozenset[str]:
+    """Dotted places of everything that somebody said."""
+    places = {text.partition("=")[0].strip() for text in sets}
+    for tables in (table, written):
+        for room, values in tables.items():
+            if isinstance(values, Mapping):
+                places |= {f"{room}.{name}" for name in values}
+    return frozenset(places)
+
+
+def _cluster(asked: ClusterTable, mistakes: list[Mistake]) -> Cluster | None:
+    if not asked.on:
+        mistakes.append(("cluster.on", "which chips? Say --on h100x1024 (`torchledger machines` lists the chips)"))
+        return None
+    try:
+        cluster = _named(asked.on, asked.chips or None)
+    except (ValueError, OSError) as error:
+        mistakes.append(("cluster.on", str(error)))
+        return None
+    try:
+        return cluster.joined(
+            network=asked.network or None,
+            chips_per_island=asked.island or None,
+            chips_per_pod=asked.pod or None,
+            oversubscription=asked.oversubscription or None,
+        )
+    except machine.BadCluster as error:
+        mistakes.append(("cluster", str(error)))
+        return None
+
+
+def _named(name: str, num_chips: int | None) -> Cluster:
+    """Chips and their number, a known cluster (`dgx-h100x1024`), or one of a file."""
+    if name.endswith(".toml"):
+        return machine.read_cluster(name, num_chips)
+    try:
+        cluster = machine.parse_cluster(name)
+    except machine.UnknownChip as unknown:
+        known, _, count = name.rpartition("x")
+        sized = bool(known) and count.isdecimal()
+        try:
+            return machine.named_cluster(known if sized else name, int(count) if sized else num_chips)
+        except machine.BadCluster:
+            raise unknown from None
+    return cluster if num_chips is None else replace(cluster, num_chips=num_chips)
+
+
+def _sense(model: ModelSpec | None, recipe: Recipe, strategy: Strategy) -> list[Mistake]:
+    """What is wrong with the values, each on its own."""
+    found = [] if model is None else [(f"model.{place}", text) for place, text in spec.check.mistakes(model)]
+    found += [(f"recipe.{place}", text) for place, text in recipe_mistakes(recipe, model)]
+    return found + [(f"strategy.{place}", text) for place, text in strategy_mistakes(strategy)]
+
+
+def _refuse(mistakes: Iterable[Mistake]) -> None:
+    """All mistakes in one message, each by the flag that sets its field.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    told = list(dict.fromkeys((_FLAGS.get(place, place), message) for place, message in mistakes))
+    if told:
+        raise ConfigError("plan", told)
+
+
+def typed_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that somebody typed: the napkin's defaults are not a layout's."""
+    context = click.get_current_context()
+    typed = {click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT}
+    return {name: value for name, value in options.items() if context.get_parameter_source(name) in typed}

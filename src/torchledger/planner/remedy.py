@@ -1,0 +1,136 @@
+"""What would make a layout fit: small changes of recipe and layout, those that fit with what they cost in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torchledger.machine import Cluster
+from torchledger.planner.constants import Constants
+from torchledger.planner.errors import PlanError
+from torchledger.planner.estimator import Estimator
+from torchledger.planner.outcome import Estimate
+from torchledger.planner.rules import refusals
+from torchledger.planner.shard import micro_batch_size
+from torchledger.planner.stack import stack
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+#: Remedies that are told.
+_MOST = 6
+#: Chips are multiplied by at most this.
+_MORE_CHIPS = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change after which the layout fits.
+
+    Attributes:
+        what: the change in words: `recompute full`.
+        recipe, strategy, cluster: the question after it.
+        estimate: its seconds and bytes.
+    """
+
+    what: str
+    recipe: Recipe
+    strategy: Strategy
+    cluster: Cluster
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One thing that is done otherwise; what it leaves alone stays."""
+
+    what: str
+    recipe: Recipe
+    strategy: Strategy
+    cluster: Cluster
+
+
+def remedies(
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, cluster: Cluster, *, constants: Constants | None = None
+) -> tuple[Remedy, ...]:
+    """Changes after which the layout fits, the fastest first.
+
+    One change is tried alone; where none is enough, each together with full recompute.
+
+    Args:
+        spec: the model.
+        recipe: how it is trained.
+        strategy: the layout that does not fit.
+        cluster: where.
+        constants: fitted ones.
+    """
+    now = _Change("", recipe, strategy, cluster)
+    single = list(_changes(now))
+    found = _that_fit(spec, single, constants)
+    if not found:
+        full = next((each for each in single if each.what == "recompute full"), None)
+        both = [] if full is None else list(_changes(full))
+        found = _that_fit(spec, [replace(each, what=f"recompute full, {each.what}") for each in both], constants)
+    on_these = [each for each in found if each.cluster.num_chips == cluster.num_chips]
+    on_more = [each for each in found if each.cluster.num_chips != cluster.num_chips]
+    by_time = sorted(on_these, key=lambda each: each.estimate.step_s)
+    return (*by_time[:_MOST], *sorted(on_more, key=lambda each: each.cluster.num_chips)[:1])
+
+
+def _that_fit(spec: ModelSpec, changes: list[_Change], constants: Constants | None) -> list[Remedy]:
+    found = []
+    for each in changes:
+        if tuple(refusals(spec, each.recipe, each.strategy, each.cluster)):
+            continue
+        estimator = Estimator(spec, each.recipe, each.cluster, constants=constants)
+        try:
+            estimate = estimator.estimate(each.strategy)
+        except PlanError:  # a fact that only this variant needs is unknown
+            continue
+        if estimator.capacity_bytes is not None and estimate.peak_bytes <= estimator.capacity_bytes:
+            found.append(Remedy(each.what, each.recipe, each.strategy, each.cluster, estimate))
+    return found
+
+
+def _changes(now: _Change) -> Iterator[_Change]:
+    """Every way to do one thing otherwise that can only make room."""
+    yield from _recipes(now)
+    yield from _layouts(now)
+    strategy, cluster = now.strategy, now.cluster
+    replicas = now.recipe.batch_size // micro_batch_size(now.recipe, strategy)
+    for times in _MORE_CHIPS:
+        if strategy.data_parallel * times <= replicas:
+            yield replace(
+                now,
+                what=f"{cluster.num_chips * times:,} chips (data parallel {strategy.data_parallel * times})",
+                strategy=replace(strategy, data_parallel=strategy.data_parallel * times),
+                cluster=replace(cluster, num_chips=cluster.num_chips * times),
+            )
+
+
+def _recipes(now: _Change) -> Iterator[_Change]:
+    recipe = now.recipe
+    later = {"none": ("selective", "full"), "selective": ("full",), "full": ()}[recipe.recompute]
+    for recompute in later:
+        yield replace(now, what=f"recompute {recompute}", recipe=replace(recipe, recompute=recompute))
+    if not recipe.offload_optimizer:
+        yield replace(now, what="optimizer in host memory", recipe=replace(recipe, offload_optimizer=True))
+
+
+def _layouts(now: _Change) -> Iterator[_Change]:
+    strategy, rules = now.strategy, stack(now.strategy.stack)
+    micro = micro_batch_size(now.recipe, strategy)
+    if micro > 1:
+        smaller = replace(strategy, micro_batch_size=micro // 2)
+        yield replace(now, what=f"micro-batches of {micro // 2}", strategy=smaller)
+    for level in rules.shard_levels:
+        if level > strategy.shard_level and strategy.data_parallel > 1:
+            yield replace(now, what=f"ZeRO {level}", strategy=replace(strategy, shard_level=level))
+    if strategy.tensor_parallel > 1 and not strategy.sequence_parallel and rules.sequence_parallel:
+        yield replace(now, what="sequence parallel", strategy=replace(strategy, sequence_parallel=True))
+    names = {"tensor_parallel": "tensor parallel", "pipeline_parallel": "pipeline stages"}
+    names |= {"context_parallel": "context parallel"}
+    for name, words in names.items():
+        for times in (2, 4, 8):
+            if strategy.data_parallel % times == 0:
+                size = getattr(strategy, name) * times
+                spread = replace(strategy, data_parallel=strategy.data_parallel // times, **{name: size})
+                yield replace(now, what=f"{words} {size}, data {spread.data_parallel}", strategy=spread)
