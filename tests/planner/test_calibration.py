@@ -1,0 +1,79 @@
+"""Constants fitted to a handful of rows: exact rows give them back, few rows keep the prior, intervals cover."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from torchledger.planner.calibration import Predict, fit
+from torchledger.planner.constants import Constants
+from torchledger.planner.errors import PlanError
+
+SPREADS = {"matmul_share": 0.15, "memory_share": 0.2, "host_s": 0.6}
+
+
+def step(matmul: float, memory: float, host: float) -> Predict:
+    """A step with so many seconds of each at the default constants."""
+    start = Constants()
+
+    def predict(constants: Constants) -> float:
+        return (
+            matmul * start.matmul_share / constants.matmul_share
+            + memory * start.memory_share / constants.memory_share
+            + host * constants.host_s / start.host_s
+        )
+
+    return predict
+
+
+STEPS = [step(*amounts) for amounts in ((1, 0.1, 0.1), (0.2, 1, 0.1), (0.1, 0.1, 1), (0.5, 0.5, 0.2), (2, 1, 0.5))]
+
+
+def test_rows_of_a_cluster_with_other_constants_give_those_back() -> None:
+    truth = replace(Constants(), matmul_share=0.8, memory_share=0.6, host_s=2e-5)
+    rows = [(predict, predict(truth)) for predict in STEPS * 4]
+    fitted = fit(rows, Constants(), spreads=SPREADS).constants
+    assert fitted.matmul_share == pytest.approx(0.8, rel=0.03)
+    assert fitted.memory_share == pytest.approx(0.6, rel=0.04)
+    assert fitted.host_s == pytest.approx(2e-5, rel=0.05)
+
+
+def test_one_row_moves_what_it_tells_of_and_leaves_the_rest() -> None:
+    truth = replace(Constants(), matmul_share=0.8)
+    products = step(1, 0, 0)
+    fitted = fit([(products, products(truth))], Constants(), spreads=SPREADS).constants
+    assert 0.8 < fitted.matmul_share < 0.9
+    assert fitted.host_s == pytest.approx(Constants().host_s)
+
+
+def test_rows_that_agree_with_the_defaults_change_nothing() -> None:
+    fitted = fit([(predict, predict(Constants())) for predict in STEPS], Constants(), spreads=SPREADS)
+    assert fitted.constants.matmul_share == pytest.approx(1.0)
+    assert fitted.before == pytest.approx(0, abs=1e-9)
+
+
+def test_nine_of_ten_new_rows_lie_in_the_interval() -> None:
+    """Clusters are drawn from the prior, five rows fitted, others predicted: the 90 % interval covers 85 to 97 %."""
+    draw = random.Random(7)
+    inside = total = 0
+    for _ in range(120):
+        truth = replace(
+            Constants(), **{name: getattr(Constants(), name) * math.exp(draw.gauss(0, s)) for name, s in SPREADS.items()}
+        )
+        made = [step(draw.uniform(0.2, 2), draw.uniform(0.1, 1), draw.uniform(0, 0.5)) for _ in range(10)]
+        seen = [(p, p(truth) * math.exp(draw.gauss(0, 0.06))) for p in made]
+        fitted = fit(seen[:5], Constants(), spreads=SPREADS)
+        for predict, seconds in seen[5:]:
+            low, high = fitted.interval(predict)
+            inside += low <= seconds <= high
+            total += 1
+    assert 0.85 <= inside / total <= 0.97
+
+
+@pytest.mark.parametrize("rows", [[], [(STEPS[0], 0.0)], [(STEPS[0], math.nan)]])
+def test_rows_that_cannot_be_are_refused(rows: list[tuple[Predict, float]]) -> None:
+    with pytest.raises(PlanError):
+        fit(rows, Constants())

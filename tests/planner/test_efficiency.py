@@ -1,0 +1,65 @@
+"""Seconds of a kernel: a roofline whose roofs depend on shape, alignment and size."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchledger.ledger import Line, Work
+from torchledger.planner.efficiency import Chipset, alignment_share, line_s, matmul_s
+
+A100 = Chipset(
+    flops_per_s=(("bf16", 270e12),),
+    attention_forward_share=0.6,
+    attention_backward_share=0.5,
+    bytes_per_s=1.6e12,
+    num_multiprocessors=108,
+    kernel_s=4e-6,
+)
+
+
+def test_a_product_of_whole_waves_runs_at_the_full_rate_but_for_the_ramp_along_k() -> None:
+    # 108 tiles of 256·128 are one wave: 12·256 rows, 9·128 columns
+    full = 2 * (12 * 256) * (9 * 128) * 8192 / 270e12
+    assert matmul_s(1, 12 * 256, 9 * 128, 8192, 270e12, 108, 1e15) == pytest.approx(full * (8192 + 96) / 8192)
+
+
+def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
+    one = matmul_s(1, 12 * 256, 9 * 128, 8192, 270e12, 108, 1e15)
+    more = matmul_s(1, 12 * 256, 9 * 128 + 8, 8192, 270e12, 108, 1e15)
+    assert more > 1.2 * one
+
+
+def test_a_thin_product_is_bound_by_its_bytes() -> None:
+    moved = 2 * (8 * 8192 + 8192 * 8192 + 8 * 8192)
+    assert matmul_s(1, 8, 8192, 8192, 270e12, 108, 1.6e12) == pytest.approx(moved / 1.6e12)
+
+
+def test_more_work_never_takes_less_time_when_whole_tiles_are_added() -> None:
+    times = [matmul_s(1, 256 * n, 4096, 4096, 270e12, 108, 1.6e12) for n in range(1, 64)]
+    assert all(later >= earlier * 0.999 for earlier, later in zip(times, times[8:], strict=False))
+
+
+@pytest.mark.parametrize(("size", "share"), [(64, 1.0), (128, 1.0), (2, 272.7 / 398.4), (1, 272.7 / 398.4)])
+def test_rows_that_are_not_aligned_lose_rate(size: int, share: float) -> None:
+    assert alignment_share(4096, size) == pytest.approx(share)
+
+
+def test_a_line_that_moves_no_bytes_is_part_of_another_kernel_and_takes_no_time() -> None:
+    assert line_s(Line("core", "softmax", Work.of_flops(10), "reduction"), A100) == 0
+
+
+def test_a_pointwise_line_takes_its_bytes_and_the_start_of_a_kernel() -> None:
+    line = Line("mlp", "gelu", Work.of_flops(10, bytes_read=16e9, bytes_written=16e9), "pointwise")
+    assert line_s(line, A100) == pytest.approx(32e9 / 1.6e12 + 4e-6)
+
+
+def test_fused_attention_counts_the_pairs_that_the_mask_lets_through() -> None:
+    work = Work(flops_full=2e12, flops_exact=1e12, flops_executed=2e12, bytes_read=1, bytes_written=1)
+    forward = Line("core", "attention", work, "attention", number_format="bf16")
+    assert line_s(forward, A100) == pytest.approx(1e12 / (270e12 * 0.6) + 4e-6)
+
+
+def test_unknown_stays_unknown() -> None:
+    assert line_s(Line("a", "b", Work(flops_full=None), "unknown"), A100) is None
+    product = Line("a", "matmul", Work.of_flops(1, bytes_read=1), "matmul", number_format="fp8")
+    assert line_s(product, A100) is None
