@@ -1,0 +1,55 @@
+"""What data parallel ranks exchange: levels, groups, formats, and what of it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchledger.planner.data_parallel import data_rules, exposed
+from torchledger.planner.stack import stack
+from torchledger.spec import Recipe, Strategy
+
+
+def test_what_overlaps_shows_where_it_is_longer_and_by_its_drag() -> None:
+    assert exposed(3.0, 2.0, 0.1, overlaps=True) == pytest.approx(3 - 2 + 0.1 * 2)
+    assert exposed(1.0, 2.0, 0.1, overlaps=True) == pytest.approx(0.1 * 1)
+    assert exposed(1.0, 2.0, 0.1, overlaps=False) == 1.0
+
+
+def test_context_ranks_share_the_weights_too() -> None:
+    """Gradients are reduced over data · context ranks, tensor parallel ranks apart."""
+    strategy = Strategy(stack="megatron", data_parallel=8, context_parallel=2, tensor_parallel=4, shard_level=1)
+    rules = data_rules(Recipe(precision="bf16"), strategy, stack("megatron"), "bf16-master")
+    assert rules.dense == (16, 4)
+    assert rules.replicas == (1, 64)
+
+
+def test_experts_are_shared_by_fewer_ranks() -> None:
+    strategy = Strategy(stack="megatron", data_parallel=16, expert_parallel=8, tensor_parallel=2, shard_level=1)
+    rules = data_rules(Recipe(precision="bf16"), strategy, stack("megatron"), "bf16-master")
+    assert rules.expert == (2, 16)
+
+
+def test_shard_groups_repeat_over_replicas() -> None:
+    """HSDP: 32 ranks in groups of 8 have 4 replicas, 8 ranks apart."""
+    strategy = Strategy(stack="fsdp2", data_parallel=32, shard_level=3, shard_group=8)
+    rules = data_rules(Recipe(precision="bf16"), strategy, stack("fsdp2"), "bf16")
+    assert rules.dense == (8, 1)
+    assert rules.replicas == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "meant", "level", "weight", "gradient"),
+    [
+        ("megatron", "bf16", "bf16-master", 1, 2, 4),  # FP32 main gradients
+        ("fsdp1", "bf16", "bf16", 3, 2, 2),  # reduced in the compute format
+        ("fsdp2", "bf16", "bf16", 3, 2, 4),  # reduced in FP32
+        ("torchledger", "fp32", "fp32", 0, 4, 4),
+        ("torchledger", "bf16", "bf16", 0, 4, 4),  # DDP under autocast: FP32 gradients
+    ],
+)
+def test_formats_are_the_stacks(  # noqa: PLR0913 (a table)
+    name: str, asked: str, meant: str, level: int, weight: int, gradient: int
+) -> None:
+    strategy = Strategy(stack=name, data_parallel=8, shard_level=level)  # type: ignore[arg-type]
+    rules = data_rules(Recipe(precision=asked), strategy, stack(name), meant)  # type: ignore[arg-type]
+    assert (rules.weight_bytes, rules.gradient_bytes) == (weight, gradient)
