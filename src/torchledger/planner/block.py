@@ -123,6 +123,7 @@ def _block(
         num_trainable=sum(each.total for each in dense if each.trainable),
         num_trainable_expert=sum(each.total for each in experts if each.trainable),
         num_tensors=sum(each.times for each in (*dense, *experts)),
+        largest_tensor=max((each.total // each.times for each in (*dense, *experts)), default=0),
         activations=kept,
         kept_bytes=sum(each.total_bytes for each in kept),
         recomputed_bytes=part.recomputed_bytes,
@@ -136,7 +137,12 @@ def _line(line: Line, spec: ModelSpec, shard: ModelSpec, strategy: Strategy) -> 
     """A line of the sharded spec as the rank runs it."""
     if strategy.context_parallel > 1 and ".core" in line.module:
         line = _with_all_keys(line, strategy)
-    if strategy.expert_parallel > 1 and line.module.endswith("router") and spec.moe is not None and shard.moe is not None:
+    if (
+        strategy.expert_parallel > 1
+        and line.module.endswith("router")
+        and spec.moe is not None
+        and shard.moe is not None
+    ):
         line = replace(line, work=_scaled(line.work, spec.moe.num_experts, shard.moe.num_experts))
     if strategy.sequence_parallel and strategy.tensor_parallel > 1 and _is_between(line.module):
         line = replace(line, work=_scaled(line.work, 1, strategy.tensor_parallel))

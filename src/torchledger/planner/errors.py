@@ -3,7 +3,8 @@
 ValueError
 └── PlanError           a quantity that cannot be
     ├── Underdetermined too many quantities are open
-    └── Contradiction   the given quantities disagree
+    ├── Contradiction   the given quantities disagree
+    └── LayoutRefused   a layout that cannot be, with every rule that it breaks
 """
 
 from __future__ import annotations
@@ -19,3 +20,7 @@ class Underdetermined(PlanError):
 
 class Contradiction(PlanError):
     """All quantities are given and they disagree; the message shows both sides."""
+
+
+class LayoutRefused(PlanError):
+    """A layout that cannot be; the message has every rule that it breaks, each with what would keep it."""

@@ -62,15 +62,32 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Memory of one pipeline rank: bytes by part (`PARTS`), and what of it lies in host memory."""
+    """Memory of one pipeline rank at its worst moment, of which there are three measures.
+
+    Attributes:
+        parts: bytes by part (`PARTS`).
+        host_bytes: what was moved to host memory, beside the parts.
+        communicator_bytes: of the part `communication buffers`, what NCCL takes for itself, outside the allocator.
+    """
 
     parts: Mapping[str, int]
     host_bytes: int = 0
+    communicator_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:
-        """All parts together."""
+        """All parts together: what `nvidia-smi` shows for the process."""
         return sum(self.parts.values())
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What PyTorch's allocator has taken from the device (`torch.cuda.max_memory_reserved`)."""
+        return self.peak_bytes - self.parts.get("context", 0) - self.communicator_bytes
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What tensors hold (`torch.cuda.max_memory_allocated`)."""
+        return self.reserved_bytes - self.parts.get("fragmentation", 0)
 
 
 @dataclass(frozen=True, slots=True)

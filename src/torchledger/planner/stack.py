@@ -22,7 +22,6 @@ from torchledger.planner.errors import PlanError
 from torchledger.spec.strategy import ContextKind, Schedule
 
 DEFAULT = "torchledger"
-_UNHASHED = {"hash": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,12 @@ class Stack:
             micro-batches (a 16-bit one not given back); not named: none.
         update_gradient_bytes: by precision, bytes per updated element of a gradient copy that the optimizer makes for
             its step, when activations are gone; not named: none.
+        whole_update_gradient_bytes: the same where nothing is sharded, if it differs.
+        reduce_copy_bytes: by precision, bytes per parameter of the rank of a copy of all gradients that is made to
+            reduce them, when activations are gone; not named: none.
+        largest_tensor_bytes: by precision, bytes per element of the largest tensor of a copy that checking and
+            measuring gradients makes, when activations are gone; not named: none.
+        bucketed_gradients: where nothing is sharded, every gradient also lies in a bucket for its reduction.
         gathered_gradient_bytes: with shard level 3, bytes per parameter of a layer's gradient as it is reduced; 0 is
             the format that it is computed in.
         shard_levels: ZeRO levels that it has.
@@ -53,12 +58,13 @@ class Stack:
         reshard: with level 3 and pipeline stages, gathered weights are given back after a forward pass.
         bucket_elements: elements of one bucket of gradients under reduction; 0 is none (reduced in place).
         num_buckets: buckets alive at once.
-        sharded_group_layers: layers whose weights level 3 gathers as one.
         root_holds_embedding: embedding, last norm and head are gathered as one group, kept through forward and
             backward pass (FSDP's root), not one by one.
         reduce_every_micro_batch: gradients are reduced for every micro-batch, not once a step.
         vocab_multiple: rows of the embedding are padded to a multiple of it.
         vocab_multiple_per_rank: of it times the tensor parallel ranks.
+        island_communicators: communicators over the tensor parallel ranks.
+        network_communicators: communicators beside those of the layout's own axes (the world, embedding and head ...).
         tensor_parallel, sequence_parallel, expert_parallel: whether it has them.
         schedules: pipeline schedules that it has; none: no pipeline.
         context_kinds: ways of context parallelism that it has.
@@ -71,6 +77,7 @@ class Stack:
         overlap_tensor: its recipes cut up tensor parallel collectives and run them beside matmuls.
         expandable_segments: the CUDA allocator's segments grow (`expandable_segments:True`).
         allocator: `cuda` is PyTorch's caching allocator, `xla` reserves what its compiler planned.
+        stream_pools: weights are gathered on a stream whose memory no other stream uses.
         context_bytes: what a process holds outside the allocator (CUDA context, loaded kernels); nothing: the
             general figure of `memory.cuda_context`.
         notes: what a reader should know beside.
@@ -83,22 +90,27 @@ class Stack:
     attention: str = "fused"
     compiled: bool = False
     dropout: float = 0.0
-    precisions: dict[str, str] = field(default_factory=dict, hash=False)
+    precisions: dict[str, str] = field(default_factory=dict)
     mixed_policy: bool = False
-    gradient_bytes: dict[str, float] = field(default_factory=dict, hash=False)
-    fresh_gradient_bytes: dict[str, float] = field(default_factory=dict, hash=False)
-    update_gradient_bytes: dict[str, float] = field(default_factory=dict, hash=False)
+    gradient_bytes: dict[str, float] = field(default_factory=dict)
+    fresh_gradient_bytes: dict[str, float] = field(default_factory=dict)
+    update_gradient_bytes: dict[str, float] = field(default_factory=dict)
+    whole_update_gradient_bytes: dict[str, float] = field(default_factory=dict)
+    reduce_copy_bytes: dict[str, float] = field(default_factory=dict)
+    largest_tensor_bytes: dict[str, float] = field(default_factory=dict)
+    bucketed_gradients: bool = False
     gathered_gradient_bytes: float = 0.0
     shard_levels: tuple[int, ...] = (0,)
     pipeline_shard_levels: tuple[int, ...] = (0,)
     reshard: bool = True
     bucket_elements: int = 0
     num_buckets: int = 0
-    sharded_group_layers: int = 1
     root_holds_embedding: bool = False
     reduce_every_micro_batch: bool = False
     vocab_multiple: int = 1
     vocab_multiple_per_rank: bool = False
+    island_communicators: int = 1
+    network_communicators: int = 1
     tensor_parallel: bool = True
     sequence_parallel: bool = True
     expert_parallel: bool = True
@@ -112,9 +124,13 @@ class Stack:
     overlap_tensor: bool = False
     expandable_segments: bool = False
     allocator: str = "cuda"
+    stream_pools: bool = False
     context_bytes: int | None = None
     notes: tuple[str, ...] = ()
-    sources: dict[str, str] = field(default_factory=dict, hash=False)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def precision(self, asked: str) -> str:
         """What a recipe's precision means in this stack.

@@ -28,6 +28,7 @@ class Block:
             ranks (data · context / expert parallel).
         num_trainable, num_trainable_expert: those of them that have gradients and optimizer state.
         num_tensors: parameter tensors.
+        largest_tensor: elements of the largest of them.
         activations: what is kept for the backward pass of one micro-batch, bytes on this rank (with recompute: what
             stays after it).
         kept_bytes: their sum.
@@ -45,6 +46,7 @@ class Block:
     num_trainable: int
     num_trainable_expert: int
     num_tensors: int
+    largest_tensor: int
     activations: tuple[Activation, ...]
     kept_bytes: int
     recomputed_bytes: int

@@ -1,0 +1,232 @@
+"""`stage_memory`: bytes of one pipeline rank by part, in arithmetic that a search can afford for every layout.
+
+A step has a few moments that can be its peak, and what is alive in each is a sum:
+
+    the loss          activations in flight, logits, what level 3 has gathered for the head
+    a layer           activations in flight, what is made again, temporaries, gathered weights and their gradient
+    the embedding     activations of the other micro-batches, the embedding's gradient
+    the step          copies that reducing, checking and updating gradients make; no activations
+
+Parameters, gradients, master weights and optimizer state are alive in all of them (ZeRO, arXiv:1910.02054, section 3).
+Three measures of one run, each larger than the one before, are told apart: *allocated*, what tensors hold; *reserved*,
+what PyTorch's allocator has taken for them (`torch.cuda.max_memory_reserved`); *device*, what `nvidia-smi` shows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torchledger.planner.memory_state import Overhead, StateRule, overhead, state_rule
+from torchledger.planner.outcome import StageMemory
+from torchledger.planner.stack import Stack
+from torchledger.planner.totals import StageTotals
+from torchledger.spec import Recipe, Strategy
+
+
+class Shares(NamedTuple):
+    """Ranks over which things are spread, 1 where they are not.
+
+    Attributes:
+        state, expert_state: master weights and moments, of dense and of expert parameters.
+        gradient, expert_gradient: gradients.
+        weight, expert_weight: parameters.
+    """
+
+    state: int
+    expert_state: int
+    gradient: int
+    expert_gradient: int
+    weight: int
+    expert_weight: int
+
+
+class Moments(NamedTuple):
+    """Bytes alive at the moments of a step beside what is always alive.
+
+    Attributes:
+        activations, made, temporaries, logits, gathered, buffers: those of the pass's worst moment, by part.
+        step: those of the optimizer's step.
+        pool: the largest group of weights, on the stream that gathers.
+    """
+
+    activations: float
+    made: float
+    temporaries: float
+    logits: float
+    gathered: float
+    buffers: float
+    step: float
+    pool: float
+
+
+def stage_memory(
+    totals: StageTotals,
+    recipe: Recipe,
+    strategy: Strategy,
+    stack: Stack,
+    *,
+    capacity_bytes: int | None = None,
+    chips_per_island: int = 8,
+) -> StageMemory:
+    """Memory of one rank of a stage at its worst moment.
+
+    Args:
+        totals: what the stage holds.
+        recipe: precision, optimizer, offload.
+        strategy: shard level and group; the sizes of the groups that communicate.
+        stack: whose rules hold.
+        capacity_bytes: what a process may use; the allocator gives free segments back before it fails, so that
+            fragmentation never exceeds what is left. Nothing: it is not limited.
+        chips_per_island: chips joined by the fast link, whose communicators take more.
+    """
+    optimizer, level = recipe.optimizer, strategy.shard_level
+    rule = state_rule(stack, recipe.precision, optimizer.kind, optimizer.momentum > 0, level)
+    shares = _shares(strategy, level)
+    beside = overhead(stack)
+    moments = _moments(totals, recipe, strategy, stack, rule=rule, shares=shares)
+
+    trained, trained_expert = totals.num_trainable, totals.num_trainable_expert
+    own = trained / shares.state + trained_expert / shares.expert_state
+    parameters = rule.weight * (
+        totals.num_parameters / shares.weight + totals.num_expert_parameters / shares.expert_weight
+    )
+    gradients = rule.gradient * (trained / shares.gradient + trained_expert / shares.expert_gradient)
+    gradients += rule.fresh * (trained + trained_expert)
+    if stack.bucketed_gradients and level == 0 and strategy.data_parallel * strategy.context_parallel > 1:
+        gradients *= 2
+    master = rule.master * own
+    state = rule.moments * own + (rule.end_moments - rule.moments) * totals.num_ends / shares.state
+    host = 0.0
+    if recipe.offload_optimizer:
+        host, master, state = master + state + 4 * own, 0.0, 0.0
+    activations = moments.activations
+    if recipe.offload_activations:
+        away = activations * recipe.offload_activations
+        host += away
+        activations = activations - away + min(away, 2 * totals.layer_kept_bytes)
+
+    passing = activations + moments.made + moments.temporaries + moments.logits + moments.gathered + moments.buffers
+    outside = _communicators(totals, strategy, stack, beside, chips_per_island)
+    more = moments.step - passing if moments.step > passing else 0.0
+    # segments of the pass are too small for the step's copies, and the pools of two streams are never shared
+    apart = moments.pool + (0.0 if stack.expandable_segments else moments.step - more)
+    parts = {
+        "parameters": int(parameters),
+        "gradients": int(gradients),
+        "master weights": int(master),
+        "optimizer state": int(state),
+        "gathered weights": int(moments.gathered),
+        "activations": int(activations),
+        "recomputed activations": int(moments.made),
+        "temporaries": int(moments.temporaries + more),
+        "logits and loss": int(moments.logits),
+        "communication buffers": int(moments.buffers) + outside,
+        "workspace": beside.workspace,
+        "fragmentation": 0,
+        "context": beside.context,
+    }
+    if stack.allocator == "cuda":
+        room = apart if capacity_bytes is None else min(apart, capacity_bytes - sum(parts.values()))
+        parts["fragmentation"] = int(room) if room > 0 else 0
+    return StageMemory(parts, int(host), outside)
+
+
+def _shares(strategy: Strategy, level: int) -> Shares:
+    if level == 0:
+        return Shares(1, 1, 1, 1, 1, 1)
+    dense = strategy.num_sharers
+    expert = dense // strategy.expert_parallel or 1
+    gradient, weight = level >= 2, level == 3
+    return Shares(
+        dense,
+        expert,
+        dense if gradient else 1,
+        expert if gradient else 1,
+        dense if weight else 1,
+        expert if weight else 1,
+    )
+
+
+def _moments(
+    totals: StageTotals, recipe: Recipe, strategy: Strategy, stack: Stack, *, rule: StateRule, shares: Shares
+) -> Moments:
+    computed, alive = rule.computed, totals.activation_bytes
+    layer = totals.largest_layer + totals.largest_layer_expert
+    buffers: float = totals.output_bytes * (
+        totals.num_neighbours + strategy.sequence_parallel * strategy.tensor_parallel
+    )
+    in_bucket = min(stack.bucket_elements, totals.num_trainable + totals.num_trainable_expert) * computed
+    pool = 0.0
+    if strategy.shard_level == 3 and (shares.weight > 1 or computed != rule.weight):
+        ends = totals.num_ends if stack.root_holds_embedding else 0
+        if strategy.reshard and (strategy.pipeline_parallel == 1 or stack.reshard):
+            layers = computed * layer * (1 + strategy.prefetch)
+        else:
+            layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
+        kept_gradient = computed * totals.head if ends else 0.0
+        gradient = computed + rule.reduced
+        at_head = computed * (ends or totals.head) + (layers if totals.largest_layer else 0) + computed * totals.head
+        at_layer = computed * ends + kept_gradient + layers + gradient * layer
+        last = ends or totals.embedding
+        at_end = (computed + gradient) * last
+        if stack.stream_pools:
+            pool = computed * max(ends, layer, totals.embedding, totals.head)
+    else:
+        at_head = computed * totals.head
+        at_layer = computed * min(layer, totals.largest_tensor)
+        at_end = (computed + (rule.gradient if rule.fresh else 0.0)) * totals.embedding
+        if strategy.shard_level >= 2:
+            buffers += in_bucket * stack.num_buckets
+    worst = max(
+        (alive + totals.layer_bytes + at_layer, 0),
+        (alive + totals.head_bytes + at_head if totals.head_bytes else 0.0, 1),
+        (alive - totals.micro_batch_bytes + at_end, 2),
+    )[1]
+    step = _step(totals, recipe, strategy, rule, shares)
+    if strategy.shard_level < 2:
+        step = max(step, in_bucket * stack.num_buckets)
+    if worst == 0:
+        made = totals.recomputed_bytes
+        return Moments(alive, made, totals.layer_bytes - made, 0.0, at_layer, buffers, step, pool)
+    if worst == 1:
+        return Moments(alive, 0.0, 0.0, totals.head_bytes, at_head, buffers, step, pool)
+    return Moments(alive - totals.micro_batch_bytes, 0.0, 0.0, 0.0, at_end, buffers, step, pool)
+
+
+def _step(totals: StageTotals, recipe: Recipe, strategy: Strategy, rule: StateRule, shares: Shares) -> float:
+    """Bytes of the copies that reducing, checking and updating gradients make, at their worst."""
+    whole = totals.num_trainable + totals.num_trainable_expert
+    own = totals.num_trainable / shares.state + totals.num_trainable_expert / shares.expert_state
+    updating = rule.update * own if strategy.shard_level else rule.whole_update * whole
+    if recipe.optimizer.implementation == "foreach":  # the root of the second moments, of all tensors at once
+        updating += 4 * own
+    elif recipe.optimizer.implementation == "loop":
+        updating += 8 * totals.largest_tensor / shares.weight
+    return max(updating, rule.tensor_copy * min(totals.largest_tensor, own), rule.reduce_copy * whole)
+
+
+def _communicators(totals: StageTotals, strategy: Strategy, stack: Stack, beside: Overhead, island: int) -> int:
+    """Buffers of NCCL's communicators, which lie outside the allocator."""
+    if strategy.num_ranks == 1:
+        return 0
+    reach = strategy.tensor_parallel
+    found = 0
+    if reach > 1:
+        found = stack.island_communicators * (
+            (beside.pair if reach == 2 else beside.group) if reach <= island else beside.network
+        )
+    for ranks in (strategy.context_parallel, strategy.data_parallel):
+        if ranks > 1:
+            reach *= ranks
+            near = beside.pair if ranks == 2 else beside.group
+            found += near if reach <= island else beside.network
+    if totals.num_neighbours:
+        near = reach * strategy.pipeline_parallel <= island
+        found += totals.num_neighbours * (beside.pair if near else beside.network)
+    if strategy.expert_parallel > 1:
+        near = strategy.tensor_parallel * strategy.expert_parallel <= island
+        found += beside.group if near else beside.network
+    return found + stack.network_communicators * (beside.network if strategy.num_ranks > island else beside.group)
+
+
+__all__ = ["Moments", "Shares", "stage_memory"]

@@ -1,0 +1,200 @@
+"""Shape rules between ranks: how many there are, pipeline stages, experts, shards, and the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchledger.planner.refusal import Question, Refusal, nearest
+from torchledger.spec import Strategy
+
+_SIZES = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "virtual_stages",
+)
+_BATCH = frozenset({"data_parallel", "micro_batch_size"})
+
+
+def sizes(strategy: Strategy) -> Iterator[Refusal]:
+    """Numbers that are none."""
+    for name in _SIZES:
+        value = getattr(strategy, name)
+        if value < 1:
+            yield Refusal(f"{name} is {value}", "it is at least 1", frozenset({name}))
+    for name in ("shard_group", "micro_batch_size", "expert_tensor_parallel", "prefetch"):
+        value = getattr(strategy, name)
+        if value < 0:
+            yield Refusal(f"{name} is {value}", "it is at least 0", frozenset({name}))
+    if strategy.shard_level not in {0, 1, 2, 3}:
+        reason = f"shard_level is {strategy.shard_level}"
+        yield Refusal(reason, "ZeRO's levels are 0, 1, 2 and 3", frozenset({"shard_level"}))
+
+
+def ranks(question: Question) -> Iterator[Refusal]:
+    """Ranks against chips."""
+    strategy, chips = question.strategy, question.cluster.num_chips
+    if strategy.num_ranks == chips:
+        return
+    inner = strategy.tensor_parallel * strategy.pipeline_parallel * strategy.context_parallel
+    fields = frozenset({"data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel"})
+    factors = " · ".join(
+        f"{name} {size}"
+        for name, size in (
+            ("data_parallel", strategy.data_parallel),
+            ("tensor_parallel", strategy.tensor_parallel),
+            ("pipeline_parallel", strategy.pipeline_parallel),
+            ("context_parallel", strategy.context_parallel),
+        )
+        if size > 1
+    )
+    ranks = f"{factors} = {strategy.num_ranks} ranks" if " · " in factors else factors or "one rank"
+    if chips % inner == 0:
+        remedy = f"data_parallel {chips // inner} uses all of them"
+    else:
+        remedy = f"tensor_parallel that divides {chips}: {nearest(chips, strategy.tensor_parallel)}"
+    yield Refusal(f"{ranks} on {chips} chips", remedy, fields)
+
+
+def stages(question: Question) -> Iterator[Refusal]:
+    """Layers over pipeline stages and their chunks."""
+    spec, strategy, rules = question.spec, question.strategy, question.stack
+    pipeline, virtual, layers = strategy.pipeline_parallel, strategy.virtual_stages, spec.num_layers
+    fields = frozenset({"pipeline_parallel", "virtual_stages"})
+    chunks = pipeline * virtual
+    if strategy.stage_layers:
+        given = strategy.stage_layers
+        own = frozenset({"stage_layers", *fields})
+        if len(given) != chunks:
+            yield Refusal(
+                f"stage_layers has {len(given)} numbers for {pipeline} stages of {virtual} chunks",
+                f"give {chunks}",
+                own,
+            )
+        if sum(given) != layers:
+            yield Refusal(f"stage_layers add up to {sum(given)} layers", f"the model has {layers}", own)
+        if min(given) < 0:
+            yield Refusal(f"stage_layers has {min(given)} layers", "a chunk has at least 0", own)
+        return
+    if layers < chunks:
+        reason = f"{layers} layers are fewer than {pipeline} stages of {virtual} chunks"
+        yield Refusal(reason, f"pipeline_parallel of at most {max(1, layers // virtual)}", fields)
+        return
+    units = layers + 2 if rules.embeddings_as_layers and chunks > 1 else layers
+    if units % chunks and not rules.uneven_layers:
+        what = f"{layers} layers and both embeddings" if units > layers else f"{layers} layers"
+        reason = f"{rules.name} spreads {what} evenly, and {chunks} chunks do not divide them"
+        yield Refusal(reason, f"pipeline_parallel · virtual_stages that divides: {nearest(units, chunks)}", fields)
+
+
+def schedule(question: Question) -> Iterator[Refusal]:
+    """Schedules that the stack has, and what each asks of chunks and micro-batches."""
+    strategy, rules = question.strategy, question.stack
+    pipeline, virtual, name = strategy.pipeline_parallel, strategy.virtual_stages, strategy.schedule
+    if pipeline == 1:
+        if virtual > 1:
+            fields = frozenset({"pipeline_parallel", "virtual_stages"})
+            yield Refusal(f"virtual_stages {virtual} without a pipeline", "virtual_stages 1", fields)
+        return
+    fields = frozenset({"pipeline_parallel", "schedule", "virtual_stages"})
+    if name not in rules.schedules:
+        has = f"it has {', '.join(rules.schedules)}" if rules.schedules else "pipeline_parallel 1"
+        what = f"schedule {name}" if rules.schedules else "pipeline"
+        yield Refusal(f"{rules.name} has no {what}", has, frozenset({"pipeline_parallel", "schedule", "stack"}))
+    if name == "interleaved" and virtual == 1:
+        yield Refusal("interleaved stages have at least two chunks", "virtual_stages 2 or more, or 1f1b", fields)
+    if name == "dualpipe" and (virtual != 2 or pipeline % 2):
+        reason = f"dualpipe has two chunks a rank and an even number of ranks, not {virtual} and {pipeline}"
+        yield Refusal(reason, "virtual_stages 2 and an even pipeline_parallel", fields)
+    if name in {"gpipe", "1f1b", "zero-bubble"} and virtual > 1:
+        yield Refusal(f"{name} has one chunk a stage, not {virtual}", "virtual_stages 1, or interleaved", fields)
+    number = _micro_batches(question)
+    if number is None:
+        return
+    if name == "interleaved" and number % pipeline:
+        reason = f"interleaved runs micro-batches in groups of {pipeline}, which do not divide {number}"
+        yield Refusal(reason, f"a multiple of {pipeline} micro-batches", fields | _BATCH)
+    if name == "dualpipe" and (number % 2 or number < 2 * pipeline):
+        reason = f"dualpipe needs an even number of at least {2 * pipeline} micro-batches, not {number}"
+        yield Refusal(reason, "a smaller micro_batch_size or data_parallel", fields | _BATCH)
+
+
+def _micro_batches(question: Question) -> int | None:
+    """Micro-batches of a step; nothing where the batch does not split, which is another rule's matter."""
+    recipe, strategy = question.recipe, question.strategy
+    size = strategy.micro_batch_size
+    if not size:
+        own = recipe.accumulation_steps
+        return own if recipe.batch_size % (strategy.data_parallel * own) == 0 else None
+    return (
+        None
+        if recipe.batch_size % (strategy.data_parallel * size)
+        else (recipe.batch_size // (strategy.data_parallel * size))
+    )
+
+
+def experts(question: Question) -> Iterator[Refusal]:
+    """Experts over ranks taken out of data and context parallel ones."""
+    spec, strategy, rules = question.spec, question.strategy, question.stack
+    ranks = strategy.expert_parallel
+    fields = frozenset({"expert_parallel"})
+    if ranks == 1:
+        return
+    if spec.moe is None:
+        yield Refusal(f"{spec.name} has no experts to spread over expert_parallel {ranks}", "expert_parallel 1", fields)
+        return
+    if not rules.expert_parallel:
+        reason = f"{rules.name} has no expert parallelism"
+        yield Refusal(reason, "expert_parallel 1 or another stack", fields | {"stack"})
+    number = spec.moe.num_experts
+    if number % ranks:
+        reason = f"expert_parallel {ranks} does not divide {number} experts"
+        yield Refusal(reason, f"{nearest(number, ranks)} do", fields)
+    within = strategy.data_parallel * strategy.context_parallel
+    if within % ranks:
+        reason = (
+            f"expert_parallel {ranks} does not divide the {within} data and context parallel ranks it is taken from"
+        )
+        yield Refusal(reason, f"{nearest(within, ranks)} do", fields | {"data_parallel", "context_parallel"})
+
+
+def shards(question: Question) -> Iterator[Refusal]:
+    """ZeRO levels that the stack has, alone and with a pipeline, and groups of replicas."""
+    strategy, rules = question.strategy, question.stack
+    level, group, replicas = strategy.shard_level, strategy.shard_group, strategy.data_parallel
+    levels = rules.shard_levels if strategy.pipeline_parallel == 1 else rules.pipeline_shard_levels
+    if level not in levels:
+        with_pipeline = level in rules.shard_levels
+        where = f" with {strategy.pipeline_parallel} pipeline stages" if with_pipeline else ""
+        fields = {"shard_level", "stack"} | ({"pipeline_parallel"} if with_pipeline else set())
+        has = ", ".join(str(each) for each in levels)
+        yield Refusal(f"{rules.name} has no shard_level {level}{where}", f"it has {has}", frozenset(fields))
+    fields = frozenset({"shard_group", "data_parallel"})
+    if group and replicas % group:
+        reason = f"shard_group {group} does not divide data_parallel {replicas}"
+        yield Refusal(reason, f"{nearest(replicas, group)} do", fields)
+    elif group and level == 0:
+        reason = f"shard_group {group} without a shard_level shards nothing"
+        yield Refusal(reason, "shard_group 0 or a shard_level", frozenset({"shard_group", "shard_level"}))
+
+
+def batch(question: Question) -> Iterator[Refusal]:
+    """Sequences over replicas and micro-batches."""
+    recipe, strategy = question.recipe, question.strategy
+    sequences, replicas, size = recipe.batch_size, strategy.data_parallel, strategy.micro_batch_size
+    if sequences % replicas:
+        reason = f"data_parallel {replicas} does not divide a batch of {sequences} sequences"
+        yield Refusal(reason, f"{nearest(sequences, replicas)} do", frozenset({"data_parallel"}))
+        return
+    own = sequences // replicas
+    if size and own % size:
+        reason = f"micro_batch_size {size} does not divide the {own} sequences of a replica"
+        yield Refusal(reason, f"{nearest(own, size)} do", _BATCH)
+    elif not size and own % recipe.accumulation_steps:
+        reason = f"accumulation_steps {recipe.accumulation_steps} does not divide the {own} sequences of a replica"
+        yield Refusal(reason, f"{nearest(own, recipe.accumulation_steps)} do", _BATCH)
+
+
+__all__ = ["batch", "experts", "ranks", "schedule", "shards", "sizes", "stages"]
