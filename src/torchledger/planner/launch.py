@@ -1,0 +1,150 @@
+"""`launch`: a layout as the command line of a training stack, and what of it the stack cannot do, by name.
+
+Flag names are data (`data/launch.toml`), each stack's with the commit and the date where they were read.
+
+launch_megatron.py    Megatron-LM's pretrain_gpt.py
+launch_torchtitan.py  torchtitan's command line
+launch_plain.py       FSDP2 under torchrun, DeepSpeed, and torchledger's own train
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from torchledger.config import closest, did_you_mean
+from torchledger.machine import Cluster
+from torchledger.planner.errors import PlanError
+from torchledger.planner.launch_megatron import megatron
+from torchledger.planner.launch_plain import deepspeed, fsdp2, torchledger
+from torchledger.planner.launch_said import Facts, Said
+from torchledger.planner.launch_torchtitan import torchtitan
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+_WRITERS: Mapping[str, Callable[[ModelSpec, Recipe, Strategy, Facts], Said]] = MappingProxyType(
+    {
+        "torchtitan": torchtitan,
+        "megatron": megatron,
+        "fsdp2": fsdp2,
+        "deepspeed": deepspeed,
+        "torchledger": torchledger,
+    }
+)
+
+#: Stacks that a layout can be said to.
+TARGETS: tuple[str, ...] = tuple(_WRITERS)
+
+#: Chips of one host where an island is larger than one (racks, pods) or smaller than none is known of.
+_HOST_CHIPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a layout is launched.
+
+    Attributes:
+        target: the stack.
+        words: the command line of one host, word by word.
+        files: contents by file name, of what must lie beside it.
+        cannot: what of the layout or the recipe the stack has no way to say, each with its reason; where there is any,
+            the command runs something else.
+        notes: what a user has to know or to add.
+        source: where the flags were read, with the date.
+    """
+
+    target: str
+    words: tuple[str, ...]
+    files: Mapping[str, str]
+    cannot: tuple[str, ...]
+    notes: tuple[str, ...]
+    source: str
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the command runs the layout as planned."""
+        return not self.cannot
+
+    @property
+    def command(self) -> str:
+        """The command line as a shell reads it, one option a line; `$NAMES` stay for the shell to fill."""
+        lines, line = [], ""
+        for word in self.words:
+            shown = word if "$" in word else shlex.quote(word)
+            if word.startswith("--") and line:
+                lines.append(line)
+                line = f"  {shown}"
+            else:
+                line = f"{line} {shown}" if line else shown
+        return " \\\n".join([*lines, line])
+
+
+def launch(
+    spec: ModelSpec,
+    recipe: Recipe,
+    strategy: Strategy,
+    cluster: Cluster,
+    target: str,
+    *,
+    chips_per_host: int | None = None,
+) -> Launch:
+    """Say a layout to a training stack.
+
+    Args:
+        spec: the model.
+        recipe: how it is trained.
+        strategy: the layout.
+        cluster: where it runs; its islands say how many processes a host starts, where they are hosts.
+        target: one of `TARGETS`.
+        chips_per_host: how many processes a host starts, where it is known.
+
+    Raises:
+        PlanError: no such stack, or hosts that the ranks do not fill.
+    """
+    if target not in _WRITERS:
+        near = f"{did_you_mean(target, TARGETS)}; " if closest(target, TARGETS) else ""
+        raise PlanError(f"no launch flags for {target!r}; {near}there are {', '.join(TARGETS)}")
+    facts = _facts()[target]
+    said = _WRITERS[target](spec, recipe, strategy, facts)
+    starter, assumed = _starter(strategy.num_ranks, cluster, chips_per_host)
+    if target == "torchledger" and strategy.num_ranks == 1:
+        starter, assumed = ("python",), ()
+    return Launch(
+        target,
+        (*starter, *facts["program"], *said.flags),
+        MappingProxyType(dict(said.files)),
+        tuple(said.cannot),
+        (*facts["notes"], *said.notes, *assumed),
+        f"{facts['source']} ({facts['date']})",
+    )
+
+
+def _starter(num_ranks: int, cluster: Cluster, chips_per_host: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Torchrun's words, and what was assumed for them."""
+    assumed: tuple[str, ...] = ()
+    per_host = chips_per_host
+    if per_host is None:
+        island = cluster.chips_per_island
+        per_host = island if 1 < island <= _HOST_CHIPS else _HOST_CHIPS
+        per_host = min(per_host, num_ranks)
+        if num_ranks > per_host:
+            assumed = (f"hosts have {per_host} chips each",)
+    if per_host < 1 or num_ranks % per_host:
+        raise PlanError(f"{num_ranks} ranks do not fill hosts of {per_host} chips; say how many a host has")
+    num_hosts = num_ranks // per_host
+    words = ["torchrun", f"--nnodes={num_hosts}", f"--nproc-per-node={per_host}"]
+    if num_hosts > 1:
+        words += ["--rdzv-backend=c10d", "--rdzv-endpoint=$HEAD_NODE:29500"]
+        assumed = (*assumed, "run it on every host, with HEAD_NODE set to the name of one of them")
+    return tuple(words), assumed
+
+
+@cache
+def _facts() -> Mapping[str, dict[str, Any]]:
+    text = resources.files("torchledger.planner").joinpath("data/launch.toml").read_text(encoding="utf-8")
+    return MappingProxyType(tomllib.loads(text))

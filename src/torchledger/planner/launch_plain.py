@@ -1,0 +1,132 @@
+"""A layout for stacks without parallel models of their own: FSDP2 under torchrun, DeepSpeed, our own train."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from torchledger.planner.launch_said import Facts, Said, refuse_common, refuse_unless_alone
+from torchledger.planner.shard import micro_batch_size, num_micro_batches
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+_FSDP2 = '''\
+"""Shards a model as planned: {title}."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+{imports}
+MICRO_BATCH_SIZE = {micro_batch_size}
+NUM_MICRO_BATCHES = {num_micro_batches}
+
+
+def shard_model(model, layers):
+    """Shard each of the layers, then what is left of the model."""
+    mesh = init_device_mesh("cuda", {mesh})
+    policy = MixedPrecisionPolicy(param_dtype={param_dtype}, reduce_dtype=torch.float32)
+    for layer in layers:
+{recompute}        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
+    return fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
+'''
+_DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}
+
+
+def fsdp2(spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) -> Said:
+    """A module that shards the user's model with `fully_shard`; the command starts the user's own script."""
+    said = Said(facts)
+    refuse_unless_alone(said, strategy)
+    refuse_common(said, recipe)
+    level, ranks = strategy.shard_level, strategy.data_parallel
+    said.refuse_if(level != 3, f"fully_shard shards parameters, gradients and state together, not level {level}")
+    said.refuse_if(strategy.prefetch != 1, "prefetching further than one layer is set layer by layer in code")
+    said.refuse_if(recipe.precision not in _DTYPES, f"precision {recipe.precision} is not a policy of fully_shard")
+    said.refuse_if(
+        recipe.recompute == "selective", "selective recompute is a policy of operators in the model's own code"
+    )
+    said.refuse_if(recipe.recompute_layers, "recompute of some layers only is up to the model's own code")
+    group = strategy.shard_group or ranks
+    mesh = f"({ranks},)" if group == ranks else f'({ranks // group}, {group}), mesh_dim_names=("replicate", "shard")'
+    full = recipe.recompute == "full"
+    wrapper = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+    said.files["shard_model.py"] = _FSDP2.format(
+        title=f"{spec.name} on {ranks} ranks",
+        imports=f"from {wrapper} import apply_activation_checkpointing\n" if full else "",
+        micro_batch_size=micro_batch_size(recipe, strategy),
+        num_micro_batches=num_micro_batches(recipe, strategy),
+        mesh=mesh,
+        param_dtype=_DTYPES.get(recipe.precision, "torch.bfloat16"),
+        recompute="        apply_activation_checkpointing(layer, check_fn=lambda each: each is layer)\n"
+        if full
+        else "",
+        reshard=strategy.reshard,
+    )
+    return said
+
+
+def deepspeed(_spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) -> Said:
+    """A JSON configuration; the command starts the user's own script with it."""
+    said = Said(facts)
+    refuse_common(said, recipe, offloads_optimizer=True)
+    for name, ranks in (("pipeline", strategy.pipeline_parallel), ("context", strategy.context_parallel)):
+        said.refuse_if(ranks > 1, f"{name} parallel over {ranks} ranks is part of the model's own code, no setting")
+    said.refuse_if(strategy.expert_parallel > 1, "expert parallelism is part of the model's own code")
+    said.refuse_if(strategy.sequence_parallel, "its automatic tensor parallelism has no sequence parallelism")
+    said.refuse_if(recipe.recompute != "none", f"{recipe.recompute} recompute is called by the model's own code")
+    zero: dict[str, Any] = {"stage": strategy.shard_level, "overlap_comm": strategy.overlap_data}
+    if strategy.shard_group and strategy.shard_group != strategy.data_parallel:
+        if strategy.shard_level == 3:
+            zero["mics_shard_size"] = strategy.shard_group
+        else:
+            said.refuse(f"groups of {strategy.shard_group} ranks shard at stage 3 only (MiCS)")
+    said.refuse_if(strategy.shard_level == 3 and not strategy.reshard, "stage 3 gives gathered weights back")
+    if recipe.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    settings: dict[str, Any] = {
+        "train_batch_size": recipe.batch_size,
+        "train_micro_batch_size_per_gpu": micro_batch_size(recipe, strategy),
+        "gradient_accumulation_steps": num_micro_batches(recipe, strategy),
+        "zero_optimization": zero,
+    }
+    match recipe.precision:
+        case "fp32":
+            pass
+        case "bf16-master" | "fp16-master":
+            settings[recipe.precision.partition("-")[0]] = {"enabled": True}
+        case "bf16" | "fp16":
+            settings["torch_autocast"] = {
+                "enabled": True,
+                "dtype": {"bf16": "bfloat16", "fp16": "float16"}[recipe.precision],
+            }
+        case _:
+            said.refuse(f"precision {recipe.precision} has no setting")
+    if strategy.tensor_parallel > 1:
+        settings["tensor_parallel"] = {"autotp_size": strategy.tensor_parallel}
+        said.refuse_if(not strategy.vocab_parallel, "embedding and head follow the model's own plan")
+    said.files["deepspeed.json"] = json.dumps(settings, indent=2) + "\n"
+    return said
+
+
+def torchledger(_spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) -> Said:
+    """Settings of the recipe over a run's TOML."""
+    said = Said(facts)
+    refuse_unless_alone(said, strategy)
+    refuse_common(said, recipe)
+    said.refuse_if(strategy.data_parallel > 1, f"train runs on one device, not on {strategy.data_parallel} ranks")
+    said.refuse_if(recipe.recompute == "selective", "train recomputes whole layers or nothing")
+    said.refuse_if(recipe.recompute_layers, "train recomputes all layers or none")
+    said.refuse_if(recipe.optimizer.kind not in {"adamw", "sgd"}, f"train has no optimizer {recipe.optimizer.kind}")
+    said.refuse_if(recipe.precision not in {"fp32", "bf16"}, f"train has no precision {recipe.precision}")
+    settings = {
+        "batch_size": recipe.batch_size,
+        "accumulation_steps": num_micro_batches(recipe, strategy),
+        "sequence_length": recipe.sequence_length,
+        "precision": recipe.precision,
+        "recompute": recipe.recompute,
+        "attention": recipe.attention,
+        "num_tokens": recipe.num_tokens,
+        "optimizer.kind": recipe.optimizer.kind,
+    }
+    for name, value in settings.items():
+        if name != "num_tokens" or value:
+            said.flags += ["--set", f"recipe.{name}={value}"]
+    return said

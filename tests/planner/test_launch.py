@@ -1,0 +1,349 @@
+"""A layout said to a stack reads back as the same layout, or the answer says what the stack cannot do."""
+
+import argparse
+import json
+import random
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from torchledger.machine import parse_cluster
+from torchledger.planner import PlanError
+from torchledger.planner.launch import TARGETS, launch
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, NormSpec, OptimizerSpec, Recipe, Strategy
+
+CLUSTER = parse_cluster("h100x64")
+DENSE = ModelSpec("dense", 1024, 8192, 24, 512, AttentionSpec(16, num_key_value_heads=8), MlpSpec(1536))
+MIXTURE = replace(DENSE, name="mixture", moe=MoeSpec(8, 2, 256))
+
+
+def drawn(seed):
+    """A model, a recipe and a layout that use what the stacks know, and sometimes what they do not."""
+    draw = random.Random(seed)
+    spec = draw.choice((DENSE, DENSE, MIXTURE))
+    tp, cp, pp, dp = (draw.choice(choices) for choices in ((1, 2, 4), (1, 1, 2), (1, 2, 4), (1, 2, 4)))
+    schedule = draw.choice(("1f1b", "1f1b", "interleaved", "gpipe", "zero-bubble")) if pp > 1 else "1f1b"
+    size = draw.choice((1, 2))
+    level = draw.choice((0, 1, 2, 3, 3))
+    strategy = Strategy(
+        stack="megatron",
+        data_parallel=dp,
+        shard_level=level,
+        shard_group=draw.choice((0, 2)) if dp == 4 and level else 0,
+        reshard=draw.random() < 0.7,
+        tensor_parallel=tp,
+        sequence_parallel=tp > 1 and draw.random() < 0.6,
+        pipeline_parallel=pp,
+        schedule=schedule,
+        virtual_stages=draw.choice((2, 3)) if schedule == "interleaved" else 1,
+        context_parallel=cp,
+        context_kind=draw.choice(("ring", "all-gather", "ulysses")) if cp > 1 else "ring",
+        expert_parallel=draw.choice((1, 2)) if spec.moe and dp > 1 else 1,
+        expert_tensor_parallel=1 if spec.moe and tp > 1 and draw.random() < 0.5 else 0,
+        micro_batch_size=size,
+        overlap_data=draw.random() < 0.8,
+        overlap_tensor=tp > 1 and draw.random() < 0.2,
+    )
+    recipe = Recipe(
+        batch_size=dp * size * 8,
+        sequence_length=2048,
+        precision=draw.choice(("fp32", "bf16", "bf16-master", "fp8")),
+        recompute=draw.choice(("none", "selective", "full")),
+        optimizer=OptimizerSpec(kind=draw.choice(("adamw", "adamw", "lion"))),
+    )
+    return spec, recipe, strategy
+
+
+def after(words, program):
+    """The words behind the program."""
+    return list(words)[list(words).index(program) + 1 :]
+
+
+def read_megatron(said, spec, num_ranks):
+    """What Megatron-LM would make of the flags, by the meanings that its argument parser gives them."""
+    parser = argparse.ArgumentParser()
+    for name, default in (
+        ("tensor-model-parallel-size", 1),
+        ("pipeline-model-parallel-size", 1),
+        ("num-virtual-stages-per-pipeline-rank", 1),
+        ("context-parallel-size", 1),
+        ("expert-model-parallel-size", 1),
+        ("expert-tensor-parallel-size", 0),
+        ("num-distributed-optimizer-instances", 1),
+        ("micro-batch-size", None),
+        ("global-batch-size", None),
+        ("seq-length", None),
+        ("recompute-num-layers", None),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, default in (
+        ("cp-comm-type", "p2p"),
+        ("data-parallel-sharding-strategy", "optim"),
+        ("recompute-granularity", "none"),
+        ("recompute-method", None),
+        ("pipeline-model-parallel-layout", None),
+        ("optimizer", "adam"),
+        ("attention-backend", "auto"),
+        ("fp8-format", None),
+        ("ckpt-format", None),
+    ):
+        parser.add_argument(f"--{name}", default=default)
+    for name in (
+        *("sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp", "overlap-grad-reduce"),
+        *("overlap-param-gather", "tp-comm-overlap", "bf16", "fp16"),
+    ):
+        parser.add_argument(f"--{name}", action="store_true")
+    read, model = parser.parse_known_args(after(said.words, "pretrain_gpt.py"))
+    assert ["--num-layers", str(spec.num_layers)] == model[:2]
+    ranks = read.tensor_model_parallel_size * read.pipeline_model_parallel_size * read.context_parallel_size
+    dp = num_ranks // ranks
+    level = 0
+    if read.use_distributed_optimizer:
+        names = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+        level = names[read.data_parallel_sharding_strategy] if read.use_megatron_fsdp else 1
+    instances = read.num_distributed_optimizer_instances
+    chunks = read.num_virtual_stages_per_pipeline_rank
+    stage_layers = ()
+    if read.pipeline_model_parallel_layout:
+        parts = read.pipeline_model_parallel_layout.split("|")
+        stage_layers = tuple(sum(map(int, re.findall(r"t\*(\d+)", part))) for part in parts)
+        chunks = len(stage_layers) // read.pipeline_model_parallel_size
+    strategy = Strategy(
+        stack="megatron",
+        data_parallel=dp,
+        shard_level=level,
+        shard_group=dp // instances if instances > 1 else 0,
+        tensor_parallel=read.tensor_model_parallel_size,
+        sequence_parallel=read.sequence_parallel,
+        pipeline_parallel=read.pipeline_model_parallel_size,
+        schedule="interleaved" if chunks > 1 else "1f1b",
+        virtual_stages=chunks,
+        stage_layers=stage_layers,
+        context_parallel=read.context_parallel_size,
+        context_kind={"p2p": "ring", "allgather": "all-gather", "a2a": "ulysses"}[read.cp_comm_type],
+        expert_parallel=read.expert_model_parallel_size,
+        expert_tensor_parallel=read.expert_tensor_parallel_size,
+        micro_batch_size=read.micro_batch_size,
+        overlap_data=read.overlap_grad_reduce,
+        overlap_tensor=read.tp_comm_overlap,
+    )
+    assert read.overlap_param_gather == (read.overlap_grad_reduce and level > 0)
+    return strategy, (read.global_batch_size, read.seq_length, read.recompute_granularity, read.optimizer)
+
+
+def read_torchtitan(said, num_ranks):
+    """What torchtitan would make of the flags."""
+    words = after(said.words, "torchtitan.train")
+    flags, bare = {}, []
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            bare.append(word)
+            continue
+        flags[word[2:]] = words.pop(0) if words and re.fullmatch(r"[^-].*", words[0]) and ":" not in words[0] else True
+    number = {name.partition(".")[2]: int(value) for name, value in flags.items() if str(value).isdigit()}
+    shard, replicate = number["data_parallel_shard_degree"], number["data_parallel_replicate_degree"]
+    tp, pp, cp = (number[f"{kind}_parallel_degree"] for kind in ("tensor", "pipeline", "context"))
+    assert shard * replicate * tp * pp * cp == num_ranks
+    is_sharded = "parallelism.fsdp_reshard_after_forward" in flags
+    schedule = flags.get("parallelism.pipeline_parallel_schedule", "1F1B")
+    length = number["max_context_length"]
+    chunks = 1
+    if pp > 1:
+        chunks = -(-DENSE.num_layers // number["pipeline_parallel_layers_per_stage"]) // pp
+    strategy = Strategy(
+        stack="megatron",
+        data_parallel=shard * replicate,
+        shard_level=3 if is_sharded else 0,
+        shard_group=shard if is_sharded and replicate > 1 else 0,
+        reshard=flags.get("parallelism.fsdp_reshard_after_forward", "always") == "always",
+        tensor_parallel=tp,
+        sequence_parallel="parallelism.enable_sequence_parallel" in flags,
+        pipeline_parallel=pp,
+        schedule={"GPipe": "gpipe", "1F1B": "1f1b", "Interleaved1F1B": "interleaved"}[schedule],
+        virtual_stages=chunks,
+        context_parallel=cp,
+        context_kind="all-gather" if cp > 1 else "ring",
+        expert_parallel=number.get("expert_parallel_degree", 1),
+        micro_batch_size=number["num_tokens_per_microbatch_per_dp_rank"] // length,
+        overlap_tensor="compile.enable_async_tensor_parallel" in flags,
+    )
+    recompute = bare[-1].partition(":")[2]
+    return strategy, (number["num_tokens_per_train_step"] // length, length, recompute)
+
+
+def comparable(strategy):
+    """Without what no flag of either stack says and nothing depends on."""
+    level = strategy.shard_level
+    return replace(strategy, reshard=strategy.reshard if level == 3 else True)
+
+
+def test_megatron_flags_read_back_as_the_layout():
+    """Where nothing is refused, the flags mean the layout that was planned, batch, recompute and optimizer included."""
+    num_exact = 0
+    for seed in range(200):
+        spec, recipe, strategy = drawn(seed)
+        said = launch(spec, recipe, strategy, CLUSTER, "megatron")
+        unknown = strategy.schedule in {"gpipe", "zero-bubble"} or (strategy.shard_level == 3 and not strategy.reshard)
+        unknown |= strategy.overlap_tensor and not strategy.sequence_parallel
+        assert said.is_exact != unknown, (strategy, said.cannot)
+        if said.is_exact:
+            num_exact += 1
+            read, asked = read_megatron(said, spec, strategy.num_ranks)
+            assert comparable(read) == comparable(strategy)
+            optimizer = {"adamw": "adam", "lion": "lion"}[recipe.optimizer.kind]
+            assert asked == (recipe.batch_size, recipe.sequence_length, recipe.recompute, optimizer)
+    assert num_exact > 60
+
+
+def test_torchtitan_flags_read_back_as_the_layout():
+    """The same for torchtitan, whose context parallelism gathers and whose sharding is all or nothing."""
+    num_exact = 0
+    for seed in range(400):
+        spec, recipe, strategy = drawn(seed)
+        level = random.Random(seed).choice((0, 3, 3))
+        strategy = replace(strategy, shard_level=level, shard_group=strategy.shard_group if level else 0)
+        said = launch(spec, recipe, strategy, CLUSTER, "torchtitan")
+        if said.is_exact:
+            num_exact += 1
+            read, asked = read_torchtitan(said, strategy.num_ranks)
+            assert comparable(read) == replace(comparable(strategy), expert_tensor_parallel=0)
+            assert asked == (recipe.batch_size, recipe.sequence_length, recipe.recompute)
+    assert num_exact > 15
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "asked", "reason"),
+    [
+        ("megatron", {"pipeline_parallel": 2, "schedule": "zero-bubble"}, {}, "1F1B and interleaved"),
+        ("megatron", {"shard_level": 3, "reshard": False}, {}, "given back"),
+        ("megatron", {"shard_level": 3, "prefetch": 2}, {}, "layers ahead"),
+        ("megatron", {}, {"precision": "bf16-pure"}, "precision bf16-pure"),
+        ("megatron", {}, {"lora_rank": 8}, "rank 8"),
+        ("megatron", {}, {"optimizer": OptimizerSpec(kind="adafactor")}, "adafactor"),
+        ("torchtitan", {"shard_level": 1}, {}, "not level 1"),
+        ("torchtitan", {"shard_level": 3, "context_parallel": 2, "context_kind": "ulysses"}, {}, "ulysses"),
+        ("torchtitan", {"pipeline_parallel": 4, "schedule": "dualpipe"}, {}, "dualpipe"),
+        ("torchtitan", {"pipeline_parallel": 2, "stage_layers": (11, 13)}, {}, "stages of given sizes"),
+        ("torchtitan", {}, {"recompute": "selective"}, "second matmul"),
+        ("torchtitan", {}, {"precision": "fp8"}, "fp8"),
+        ("torchtitan", {"overlap_data": False}, {}, "always overlap"),
+        ("fsdp2", {"tensor_parallel": 2, "shard_level": 3}, {}, "tensor parallel over 2"),
+        ("fsdp2", {"shard_level": 2}, {}, "not level 2"),
+        ("deepspeed", {"pipeline_parallel": 2}, {}, "pipeline parallel over 2"),
+        ("deepspeed", {}, {"recompute": "full"}, "full recompute"),
+        ("torchledger", {"data_parallel": 8}, {}, "not on 8 ranks"),
+        ("torchledger", {}, {"recompute": "selective"}, "whole layers"),
+    ],
+)
+def test_what_a_stack_cannot_do_is_a_named_reason(target, change, asked, reason):
+    """Nothing that the layout has is dropped in silence."""
+    strategy = replace(Strategy(micro_batch_size=1), **change)
+    recipe = replace(Recipe(batch_size=8, sequence_length=2048, precision="bf16"), **asked)
+    said = launch(DENSE, recipe, strategy, CLUSTER, target)
+    assert any(reason in each for each in said.cannot), said.cannot
+    assert not said.is_exact
+
+
+def test_uneven_stages_are_a_layout_of_megatron():
+    """24 layers over 2 · 2 chunks of 5, 7, 7, 5 are said chunk by chunk in the order of the model."""
+    strategy = Strategy(
+        stack="megatron",
+        pipeline_parallel=2,
+        schedule="interleaved",
+        virtual_stages=2,
+        stage_layers=(5, 7, 7, 5),
+        micro_batch_size=1,
+    )
+    said = launch(DENSE, Recipe(batch_size=8, sequence_length=2048, precision="bf16"), strategy, CLUSTER, "megatron")
+    assert said.is_exact
+    assert "Et*5|t*7|t*7|t*5L" in said.words
+    assert comparable(read_megatron(said, DENSE, 2)[0]) == strategy
+
+
+def test_the_module_for_fsdp2_is_python_and_says_the_mesh():
+    """HSDP over 8 ranks in groups of 4 is a mesh of 2 by 4, and full recompute wraps each layer first."""
+    strategy = Strategy(data_parallel=8, shard_level=3, shard_group=4, reshard=False, micro_batch_size=2)
+    recipe = Recipe(batch_size=64, sequence_length=2048, precision="bf16", recompute="full")
+    said = launch(DENSE, recipe, strategy, CLUSTER, "fsdp2")
+    assert said.is_exact
+    text = said.files["shard_model.py"]
+    compile(text, "shard_model.py", "exec")
+    assert '(2, 4), mesh_dim_names=("replicate", "shard")' in text
+    assert "reshard_after_forward=False" in text
+    assert "NUM_MICRO_BATCHES = 4" in text  # 64 sequences over 8 ranks, 2 at once
+    assert text.index("apply_activation_checkpointing(layer") < text.index("fully_shard(layer")
+    assert said.words == ("torchrun", "--nnodes=1", "--nproc-per-node=8", "train.py")
+
+
+def test_the_settings_for_deepspeed_agree_with_themselves():
+    """DeepSpeed insists that train_batch_size = micro batch · accumulation steps · data parallel ranks."""
+    strategy = Strategy(data_parallel=8, shard_level=3, shard_group=4, micro_batch_size=2)
+    recipe = Recipe(batch_size=64, precision="bf16-master", offload_optimizer=True)
+    said = launch(DENSE, recipe, strategy, CLUSTER, "deepspeed")
+    assert said.is_exact
+    settings = json.loads(said.files["deepspeed.json"])
+    assert (
+        settings["train_batch_size"]
+        == settings["train_micro_batch_size_per_gpu"] * settings["gradient_accumulation_steps"] * 8
+    )
+    zero = settings["zero_optimization"]
+    assert (zero["stage"], zero["mics_shard_size"], zero["offload_optimizer"]["device"]) == (3, 4, "cpu")
+    assert settings["bf16"] == {"enabled": True}
+
+
+def test_our_own_train_takes_the_settings():
+    """The words after the run's file are settings that a run's configuration accepts, and mean the recipe."""
+    from torchledger import config
+
+    recipe = Recipe(batch_size=16, sequence_length=256, precision="bf16", recompute="full", num_tokens=1_000_000)
+    said = launch(DENSE, recipe, Strategy(micro_batch_size=4), CLUSTER, "torchledger")
+    assert said.is_exact
+    assert said.words[:5] == ("python", "-m", "torchledger", "train", "run.toml")
+    sets = said.words[6::2]
+    assert set(said.words[5::2]) == {"--set"}
+    read = config.load(None, Recipe, table={}, sets=[each.removeprefix("recipe.") for each in sets]).value
+    assert read == replace(recipe, accumulation_steps=4)  # 16 sequences, 4 at once
+
+
+def test_the_command_is_one_that_a_shell_reads():
+    """Split by a shell, the shown command is the words; hosts of 8 start 8 processes each and meet at one of them."""
+    strategy = Strategy(data_parallel=8, tensor_parallel=8, shard_level=3, sequence_parallel=True, micro_batch_size=1)
+    recipe = Recipe(batch_size=64, sequence_length=2048, precision="bf16")
+    said = launch(DENSE, recipe, strategy, CLUSTER, "torchtitan")
+    assert tuple(shlex.split(said.command.replace("\\\n", " "))) == said.words
+    assert said.words[:3] == ("torchrun", "--nnodes=8", "--nproc-per-node=8")
+    assert any("HEAD_NODE" in each for each in said.notes)
+    fewer = launch(DENSE, recipe, strategy, CLUSTER, "torchtitan", chips_per_host=4)
+    assert fewer.words[:3] == ("torchrun", "--nnodes=16", "--nproc-per-node=4")
+    with pytest.raises(PlanError, match="do not fill hosts of 6"):
+        launch(DENSE, recipe, strategy, CLUSTER, "torchtitan", chips_per_host=6)
+
+
+def test_a_model_that_flags_cannot_say_is_refused_by_name():
+    """Soft caps, sandwich norms and odd biases are reasons, not silence."""
+    odd = replace(
+        DENSE,
+        norm=NormSpec(placement="sandwich"),
+        final_logit_soft_cap=30.0,
+        attention=replace(DENSE.attention, query_bias=True, window_pattern=(4096, 0)),
+    )
+    said = launch(odd, Recipe(precision="bf16"), Strategy(), CLUSTER, "megatron")
+    for word in ("soft caps", "sandwich", "biases", "windowed"):
+        assert any(word in each for each in said.cannot), word
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_flags_say_where_they_were_read(target):
+    """Every stack's words have a source and a date."""
+    said = launch(DENSE, Recipe(batch_size=8, precision="bf16"), Strategy(), CLUSTER, target)
+    assert re.search(r"\(20\d\d-\d\d-\d\d\)$", said.source)
+    assert said.notes
+
+
+def test_an_unknown_stack_is_refused_with_the_known_ones():
+    """The message has the nearest name and all of them."""
+    with pytest.raises(PlanError, match=r"did you mean.*megatron.*there are torchtitan"):
+        launch(DENSE, Recipe(), Strategy(), CLUSTER, "megatrn")
