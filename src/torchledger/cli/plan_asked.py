@@ -18,12 +18,15 @@ from torchledger.cli.plan_fill import fill
 from torchledger.cli.plan_options import FIELDS, Kind
 from torchledger.config import ConfigError
 from torchledger.machine import Cluster
+from torchledger.planner.rules import refusals
 from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
 from torchledger.spec.check import Mistake
 from torchledger.spec.check_recipe import recipe_mistakes, strategy_mistakes
 from torchledger.units import Count, parse_count
 
 _READ: Mapping[Kind, Callable[[str], Any]] = {"count": parse_count, "text": str, "flag": bool}
+#: Fields of a strategy that say nothing of its layout: with these alone it is searched for.
+NO_LAYOUT = frozenset({"stack", "micro_batch_size", "overlap_data", "overlap_tensor", "prefetch", "vocab_parallel"})
 _SHARED = {
     "recipe.num_tokens": "tokens",
     "recipe.precision": "precision",
@@ -79,6 +82,7 @@ class Layout:
 
     Attributes:
         spec, recipe, strategy, cluster: the question, filled in.
+        searches: whether the layout is searched for.
         fixed: names of the strategy's fields that the user gave; a search leaves them as they are.
         assumptions: what was filled in.
     """
@@ -87,13 +91,9 @@ class Layout:
     recipe: Recipe
     strategy: Strategy
     cluster: Cluster
+    searches: bool
     fixed: frozenset[str]
     assumptions: tuple[str, ...]
-
-    @property
-    def is_stated(self) -> bool:
-        """Whether there is a layout to plan, and not only a stack and a micro-batch to search with."""
-        return bool(self.fixed - {"stack", "micro_batch_size"})
 
 
 def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
@@ -115,6 +115,8 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
         table["recipe"] = {**recipe_of(model), **table["recipe"]}
     read = _typed(file, table, options.get("sets", ()), found, mistakes)
     if read is None:
+        on = table["cluster"].get("on", written.get("cluster", {}).get("on", ""))
+        _cluster(ClusterTable(on=str(on)), mistakes)
         _refuse(mistakes)
         raise AssertionError  # nothing read means a mistake
     cluster = _cluster(read.cluster, mistakes)
@@ -124,10 +126,13 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     if asked is None or cluster is None or mistakes:
         _refuse(mistakes)
         raise AssertionError  # what is missing has been told
-    filled = fill(read.recipe, read.strategy, cluster, given)
-    _refuse(filled.mistakes)
     fixed = frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
-    return Layout(asked, filled.recipe, filled.strategy, cluster, fixed, filled.assumptions)
+    searches = bool(options.get("search")) or not fixed - NO_LAYOUT
+    filled = fill(read.recipe, read.strategy, cluster, given, searches=searches)
+    if not searches:
+        broken = refusals(asked, filled.recipe, filled.strategy, cluster)
+        _refuse(("", each.text) for each in broken)
+    return Layout(asked, filled.recipe, filled.strategy, cluster, searches, fixed, filled.assumptions)
 
 
 def _table(options: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, dict[str, Any]]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchledger import planner
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
 from torchledger.cli.plan_asked import Layout, read_layout, typed_options
 from torchledger.cli.plan_files import write_files
-from torchledger.planner import Plan, RunTerms
+from torchledger.cli.terms import Terms, read_terms
 from torchledger.planner.constants import Constants, default_constants
+from torchledger.planner.outcome import Plan
+from torchledger.planner.plan import plan as plan_layout
 from torchledger.planner.remedy import Remedy, remedies
 from torchledger.units import format_bytes, format_duration
 from torchledger.view.plan_layout import plan_screen
@@ -34,56 +35,85 @@ def answer_layout(model: str | None, options: Mapping[str, Any], *, as_json: boo
     """
     typed = typed_options(options)
     asked = read_layout(model, typed)
-    constants = default_constants(asked.cluster.chip, typed.get("constants"))
-    terms, currency = run_terms(typed)
-    if typed.get("search") or not asked.is_stated:
+    terms = read_terms(typed, asked.cluster.chip, asked.cluster.num_chips)
+    constants = _constants(asked, typed)
+    if asked.searches:
         from torchledger.cli.plan_searched import answer_search
 
-        answer_search(asked, constants, terms, typed, currency=currency, as_json=as_json)
+        answer_search(asked, constants, terms, options, as_json=as_json)
         return
-    plan = full_plan(asked, constants, terms)
+    plan = full_plan(asked, constants, terms, typed)
     found = () if plan.fits is not False else _remedies(plan, constants)
     if as_json:
         answer = {**plan_to_dict(plan), "remedies": [_remedy_to_dict(each) for each in found]}
-        show_json("plan", question_to_dict(plan), answer, plan.assumptions)
+        show_json("plan", question_to_dict(plan), {**answer, **launch_answer(plan, typed)}, plan.assumptions)
     else:
-        show(screen(plan, found, currency=currency))
-    write_files(plan, typed, currency=currency)
+        before_last = (*_remedy_table(found), *launch_blocks(plan, typed.get("launch")))
+        show(with_blocks(plan, before_last, terms.currency))
+    write_files(plan, typed, currency=terms.currency)
     if plan.fits is False:
         raise DoesNotFit(short_by(plan, found))
 
 
-def full_plan(asked: Layout, constants: Constants, terms: RunTerms) -> Plan:
-    """The plan of a question, with what was filled in among its assumptions."""
-    plan = planner.plan(asked.spec, asked.recipe, asked.strategy, asked.cluster, constants=constants, terms=terms)
-    return replace(plan, assumptions=(*asked.assumptions, *plan.assumptions))
+def full_plan(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[str, Any]) -> Plan:
+    """The plan of a question, with its interval where constants were fitted, and with what was filled in told."""
+    plan = plan_layout(asked.spec, asked.recipe, asked.strategy, asked.cluster, constants=constants, terms=terms.run)
+    plan = replace(plan, assumptions=(*asked.assumptions, *plan.assumptions, *terms.assumptions))
+    if (path := typed.get("constants")) is not None:
+        from torchledger.cli.plan_interval import interval_of
+
+        plan = replace(plan, interval_s=interval_of(plan, path))
+    return plan
 
 
-def run_terms(options: Mapping[str, Any]) -> tuple[RunTerms, str]:
-    """Price, carbon and losses as given, and the currency of the price."""
-    amount, currency = options.get("price") or (None, "USD")
-    return RunTerms(price_per_chip_hour=amount, carbon_g_per_kwh=options.get("carbon")), currency
-
-
-def screen(plan: Plan, found: Sequence[Remedy], *, currency: str) -> tuple[Block, ...]:
-    """The plan's screen with what would make it fit before the assumptions."""
+def with_blocks(plan: Plan, blocks: Sequence[Block], currency: str) -> tuple[Block, ...]:
+    """The plan's screen with more blocks before the assumptions, which come last."""
     last = len(assumed(plan.assumptions))
-    blocks = plan_screen(plan, currency=currency)
-    return (*blocks[: len(blocks) - last], *_remedy_table(found), *blocks[len(blocks) - last :])
+    screen = plan_screen(plan, currency=currency)
+    return (*screen[: len(screen) - last], *blocks, *screen[len(screen) - last :])
+
+
+def launch_blocks(plan: Plan, target: str | None) -> tuple[Block, ...]:
+    """The command that launches the plan, where one is asked for."""
+    if target is None:
+        return ()
+    from torchledger.planner.launch import launch
+    from torchledger.view.plan_launch import launch_screen
+
+    return launch_screen(launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, target))
+
+
+def launch_answer(plan: Plan, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for `--json`."""
+    if typed.get("launch") is None:
+        return {}
+    from torchledger.planner.launch import launch
+    from torchledger.view.plan_launch import launch_to_dict
+
+    return {"launch": launch_to_dict(launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, typed["launch"]))}
 
 
 def short_by(plan: Plan, found: Sequence[Remedy]) -> str:
-    """What does not fit, by how much, and the fastest change that would make it fit."""
+    """What does not fit, by how much, and the fastest changes that would make it fit."""
     assert plan.capacity_bytes is not None
     missing = format_bytes(plan.peak_bytes - plan.capacity_bytes)
     part, num_bytes = max(plan.fullest.memory.parts.items(), key=lambda item: item[1])
     told = (
-        f"stage {plan.fullest.stage.index} needs {format_bytes(plan.peak_bytes)} of {format_bytes(plan.capacity_bytes)}"
-        f" a chip, {missing} too much; the largest part is {part} ({format_bytes(num_bytes)})"
+        f"a rank of stage {plan.fullest.stage.index} needs {format_bytes(plan.peak_bytes)} of"
+        f" {format_bytes(plan.capacity_bytes)}, {missing} too much; most of it is {part} ({format_bytes(num_bytes)})"
     )
     if not found:
-        return f"{told}; no single change makes it fit: search with --search, or take more or larger chips"
+        return f"{told}; no single change makes it fit: let --search look, or take more or larger chips"
     return f"{told}; it would fit with {'; or '.join(each.what for each in found[:3])}"
+
+
+def _constants(asked: Layout, typed: Mapping[str, Any]) -> Constants:
+    """Those of the chip, or fitted ones of a file."""
+    if (path := typed.get("constants")) is None:
+        return default_constants(asked.cluster.chip)
+    from torchledger.planner.calibration_file import read_fitted
+
+    return read_fitted(path, asked.cluster.chip)[0]
 
 
 def _remedies(plan: Plan, constants: Constants) -> tuple[Remedy, ...]:

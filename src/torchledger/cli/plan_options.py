@@ -77,6 +77,9 @@ OTHER_FIELDS = (
 
 FIELDS = (*STRATEGY_FIELDS, *OTHER_FIELDS)
 
+#: Stacks that a layout can be launched with: `planner.launch.TARGETS`, without loading it.
+LAUNCHERS = ("torchtitan", "megatron", "fsdp2", "deepspeed", "torchledger")
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _READ = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -91,7 +94,7 @@ _MORE = (
     click.option("--timeline", type=_FILE, help="Write the step's time line for ui.perfetto.dev."),
     click.option(
         "--launch",
-        type=click.Choice(("torchtitan", "megatron", "fsdp2", "torchledger")),
+        type=click.Choice(LAUNCHERS),
         help="Print the flags that launch the layout.",
     ),
     click.option("--report", type=_FILE, help="Write the plan as one HTML file."),

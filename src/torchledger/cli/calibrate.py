@@ -1,0 +1,134 @@
+"""`torchledger calibrate`: the planner's few free constants fitted to measured steps of the user's own cluster."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from torchledger.cli.documented import Documented
+from torchledger.cli.output import json_option, show, show_json
+
+if TYPE_CHECKING:
+    from torchledger.machine import Chip
+    from torchledger.planner.calibration import Fitted, Predict
+    from torchledger.planner.constants import Constants
+    from torchledger.planner.measured import MeasuredRow
+
+
+@click.command(
+    cls=Documented,
+    examples=(
+        "torchledger calibrate --rows measured.csv      writes constants.toml",
+        "torchledger calibrate --rows measured.csv -o h100.toml",
+    ),
+)
+@click.option(
+    "--rows",
+    "table",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV of measured steps: model, gpu, n_gpus, precision, seq, global_batch, micro_batch, tp ..., step_time_s.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("constants.toml"),
+    show_default=True,
+    help="Where the constants are saved.",
+)
+@json_option
+def command(table: Path, output: Path, as_json: bool) -> None:
+    """Fit the planner's constants to 1 to 20 measured steps of your own cluster.
+
+    `plan MODEL --constants FILE` then predicts with them, and with an interval. Rows of one chip are fitted together; a
+    row that only has memory, or ran out of it, is left out.
+    """
+    from torchledger.planner.calibration import fit
+    from torchledger.planner.calibration_file import fitted_to_toml
+    from torchledger.planner.constants import default_constants
+    from torchledger.planner.measured import read_rows
+
+    rows = [row for row in read_rows(table) if row.step_s is not None]
+    chip = _one_chip(table, rows)
+    start = default_constants(chip)
+    predicts = [_predict(row) for row in rows]
+    fitted = fit([(predict, _step_s(row)) for predict, row in zip(predicts, rows, strict=True)], start)
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    output.write_text(fitted_to_toml(fitted, chip, rows=str(table), date=today), encoding="utf-8")
+    _show((table, output), rows, predicts, (start, fitted), as_json=as_json)
+
+
+def _show(
+    paths: tuple[Path, Path],
+    rows: Sequence[MeasuredRow],
+    predicts: Sequence[Predict],
+    constants: tuple[Constants, Fitted],
+    *,
+    as_json: bool,
+) -> None:
+    from torchledger.planner.calibration_file import constant_range
+    from torchledger.view.plan_calibration import RowFit, calibration_screen
+
+    (table, output), (start, fitted) = paths, constants
+    fits = [
+        RowFit(_name(row), _step_s(row), predict(start), predict(fitted.constants), fitted.interval(predict))
+        for row, predict in zip(rows, predicts, strict=True)
+    ]
+    assumptions = tuple(dict.fromkeys(f"{row.place}: {each}" for row in rows for each in row.assumed))
+    if as_json:
+        answer = {
+            "num_rows": fitted.num_rows,
+            "mean_absolute_error_before": fitted.before,
+            "mean_absolute_error_after": fitted.after,
+            "constants": asdict(fitted.constants),
+            "intervals": {name: constant_range(fitted, name) for name in fitted.names},
+            "rows": [{**asdict(each), "is_inside": each.is_inside} for each in fits],
+            "path": str(output),
+        }
+        show_json("calibrate", {"rows": str(table)}, answer, assumptions)
+    else:
+        show(calibration_screen(fitted, start, fits, saved=str(output), assumptions=assumptions))
+
+
+def _one_chip(table: Path, rows: Sequence[MeasuredRow]) -> Chip:
+    """The chip of all rows.
+
+    Raises:
+        click.UsageError: no row has seconds, or rows are of several chips.
+    """
+    chips = {row.cluster.chip.key: row.cluster.chip for row in rows}
+    if not chips:
+        raise click.UsageError(f"{table}: no row has seconds of a step (step_time_s or tokens_per_s_per_gpu)")
+    if len(chips) > 1:
+        named = ", ".join(chips)
+        raise click.UsageError(f"{table}: rows of {len(chips)} chips ({named}); constants are of one: split the file")
+    return next(iter(chips.values()))
+
+
+def _predict(row: MeasuredRow) -> Predict:
+    """Seconds of the row's step under given constants."""
+    from torchledger.planner.estimator import Estimator
+
+    def seconds(constants: Constants) -> float:
+        estimator = Estimator(row.spec, row.recipe, row.cluster, constants=constants)
+        return estimator.estimate(row.strategy).step_s
+
+    return seconds
+
+
+def _step_s(row: MeasuredRow) -> float:
+    assert row.step_s is not None  # rows without are left out
+    return row.step_s
+
+
+def _name(row: MeasuredRow) -> str:
+    from torchledger.view.plan_search import strategy_text
+
+    place = row.place.rpartition(":")[2]
+    return f"line {place}: {row.spec.name} {strategy_text(row.strategy, row.recipe)}"

@@ -1,0 +1,102 @@
+"""The screen of a calibration: how far predictions were off before and after, and what the constants became."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchledger.planner.calibration import Fitted
+from torchledger.planner.calibration_file import constant_range
+from torchledger.planner.constants import Constants
+from torchledger.units import format_duration, format_number, format_percent
+from torchledger.view.screen import Block, Lines, Row, Table, assumed
+
+
+@dataclass(frozen=True, slots=True)
+class RowFit:
+    """One measured row beside its predictions.
+
+    Attributes:
+        name: which row.
+        measured_s: seconds of its step.
+        before_s, after_s: predicted with the default and with the fitted constants.
+        interval_s: where the fitted prediction puts a measured step with 90 % probability.
+    """
+
+    name: str
+    measured_s: float
+    before_s: float
+    after_s: float
+    interval_s: tuple[float, float]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measured step lies in the interval."""
+        low, high = self.interval_s
+        return low <= self.measured_s <= high
+
+
+def calibration_screen(
+    fitted: Fitted, start: Constants, rows: Sequence[RowFit], *, saved: str, assumptions: Sequence[str] = ()
+) -> tuple[Block, ...]:
+    """What the calibration did.
+
+    Args:
+        fitted: the fitted constants.
+        start: those before.
+        rows: every row.
+        saved: where the constants were written.
+        assumptions: what was assumed of the rows.
+    """
+    inside = sum(row.is_inside for row in rows)
+    return (
+        Lines((calibration_headline(fitted),), mark="headline"),
+        Lines((f"saved in {saved}; `torchledger plan MODEL ... --constants {saved}` uses them",)),
+        _constants(fitted, start),
+        _rows(rows, f"{inside} of {len(rows)} measured steps lie in their 90 % interval"),
+        *assumed(assumptions),
+    )
+
+
+def calibration_headline(fitted: Fitted) -> str:
+    """Errors before and after in one sentence."""
+    rows = f"{fitted.num_rows} row{'s' if fitted.num_rows > 1 else ''}"
+    return (
+        f"{rows} fitted: mean absolute error of a step {format_percent(fitted.before)} before,"
+        f" {format_percent(fitted.after)} after"
+    )
+
+
+def _constants(fitted: Fitted, start: Constants) -> Table:
+    rows = []
+    for name in fitted.names:
+        low, high = constant_range(fitted, name)
+        before, after = getattr(start, name), getattr(fitted.constants, name)
+        rows.append(Row((name, *map(format_number, (before, after, low, high)))))
+    columns = ("<constant", "before", "fitted", "90 % from", "to")
+    return Table(columns, tuple(rows), "constants")
+
+
+def _rows(rows: Sequence[RowFit], note: str) -> Table:
+    shown = (
+        Row(
+            (
+                row.name,
+                format_duration(row.measured_s),
+                format_duration(row.before_s),
+                _error(row.before_s, row.measured_s),
+                format_duration(row.after_s),
+                _error(row.after_s, row.measured_s),
+                " to ".join(map(format_duration, row.interval_s)),
+            ),
+            mark="" if row.is_inside else "bad",
+        )
+        for row in rows
+    )
+    columns = ("<row", "measured", "before", "error", "fitted", "error ", "90 % interval")
+    return Table(columns, tuple(shown), "rows", note, optional=("before", "90 % interval"))
+
+
+def _error(predicted_s: float, measured_s: float) -> str:
+    error = predicted_s / measured_s - 1
+    return f"{'+' if error > 0 else ''}{format_percent(error)}"

@@ -1,0 +1,160 @@
+import pytest
+
+from torchledger.cli.plan_asked import read_layout
+from torchledger.config import ConfigError
+
+LLAMA = {"cluster": "h100x64", "tp": "8", "pp": "2"}
+
+FILE = """
+[model]
+vocab_size = 64
+max_sequence_length = 16
+num_layers = 2
+hidden_size = 8
+[model.attention]
+num_heads = 2
+[model.mlp]
+intermediate_size = 16
+
+[recipe]
+batch_size = 8
+num_tokens = "1M"
+
+[strategy]
+stack = "megatron"
+tensor_parallel = 2
+
+[cluster]
+on = "h100x8"
+network = "100Gb/s"
+"""
+
+
+@pytest.fixture
+def plan_file(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(FILE, encoding="utf-8")
+    return path
+
+
+def mistakes(model, **options):
+    """What is wrong, all of it."""
+    with pytest.raises(ConfigError) as caught:
+        read_layout(model, options)
+    return str(caught.value)
+
+
+def test_options_are_fields_of_the_question():
+    """Each flag sets its field; data parallel ranks are what the others leave: 64 / (8 · 2) = 4."""
+    asked = read_layout("llama-3-8b", {**LLAMA, "zero": "1", "batch": "64", "sequence": "4096", "recompute": "full"})
+    assert asked.strategy.tensor_parallel == 8
+    assert asked.strategy.data_parallel == 64 // (8 * 2)
+    assert asked.strategy.shard_level == 1
+    assert (asked.recipe.batch_size, asked.recipe.sequence_length) == (64, 4096)
+    assert asked.recipe.recompute == "full"
+    assert not asked.searches
+
+
+def test_a_file_says_all_of_it(plan_file):
+    """Model, recipe, strategy and cluster of one file, its texts read by their units."""
+    asked = read_layout(None, {"config_file": plan_file})
+    assert asked.spec.num_layers == 2
+    assert asked.recipe.num_tokens == 10**6
+    assert asked.strategy.tensor_parallel == 2
+    assert asked.strategy.data_parallel == 4
+    assert asked.cluster.network.bytes_per_s_per_direction == 100e9 / 8
+
+
+def test_options_and_sets_are_stronger_than_the_file(plan_file):
+    """From weak to strong: the file, options, `--set`."""
+    asked = read_layout(
+        None,
+        {"config_file": plan_file, "batch": "16", "tp": "1", "sets": ("model.num_layers=4", "recipe.batch_size=32")},
+    )
+    assert asked.strategy.tensor_parallel == 1
+    assert asked.recipe.batch_size == 32
+    assert asked.spec.num_layers == 4
+
+
+def test_a_file_may_name_its_model(tmp_path):
+    """`model = "gpt2"` in a file is the preset, and `--set` changes it."""
+    path = tmp_path / "plan.toml"
+    path.write_text('model = "gpt2"\n[cluster]\non = "h100x8"\n', encoding="utf-8")
+    asked = read_layout(None, {"config_file": path, "sets": ("model.num_layers=6",)})
+    assert (asked.spec.name, asked.spec.num_layers, asked.spec.hidden_size) == ("gpt2", 6, 768)
+
+
+def test_without_a_layout_it_is_searched_for():
+    """A stack and a micro-batch are no layout."""
+    assert read_layout("gpt2", {"cluster": "h100x8"}).searches
+    assert read_layout("gpt2", {"cluster": "h100x8", "stack": "megatron", "micro_batch": "2"}).searches
+    assert not read_layout("gpt2", {"cluster": "h100x8", "dp": "8"}).searches
+
+
+def test_a_search_knows_what_is_fixed():
+    """`--search --tp 8` searches with tp 8."""
+    asked = read_layout("llama-3-8b", {"cluster": "h100x64", "tp": "8", "search": True})
+    assert asked.searches
+    assert asked.fixed == {"tensor_parallel"}
+
+
+def test_all_mistakes_are_told_at_once():
+    """An unknown model, an unknown chip, a size that is no number and a schedule that does not exist: four lines."""
+    told = mistakes("lama-3-8b", cluster="h1oox8", tp="eight", schedule="1f2b")
+    assert "4 mistakes" in told
+    for part in ("lama-3-8b", "h1oo", "--tp", "1f2b"):
+        assert part in told
+
+
+def test_seven_chips_are_no_multiple_of_eight():
+    """Seven chips under tp 8: the reason, and what would divide."""
+    told = mistakes("llama-3-8b", cluster="h100x7", tp="8")
+    assert "7 chips" in told
+    assert "1 and 7" in told
+
+
+def test_heads_that_do_not_divide_are_refused_with_what_would(plan_file):
+    """40 heads over tp 16 is impossible; divisors of 40 near 16 are named."""
+    sets = ("model.attention.num_heads=40", "model.hidden_size=640")
+    told = mistakes(None, config_file=plan_file, tp="16", cluster="h100x16", sets=sets)
+    assert "40 attention heads" in told
+    assert "8, 10 and 20" in told
+
+
+def test_a_model_and_a_file_with_one_is_one_too_many(plan_file):
+    """Two models are a mistake, and so is none."""
+    assert "given twice" in mistakes("gpt2", config_file=plan_file)
+    assert "is missing" in mistakes(None, cluster="h100x8")
+
+
+def test_chips_must_be_named():
+    """A layout without chips says how to name them."""
+    assert "--on h100x1024" in mistakes("gpt2", tp="1")
+
+
+@pytest.mark.parametrize(
+    ("name", "num_chips", "network"),
+    [("dgx-h100x1024", 1024, None), ("h100x16", 16, None), ("h100", 8, None)],
+)
+def test_chips_may_be_named_in_many_ways(name, num_chips, network):
+    """A known cluster with its number, chips with their number, and `--chips` for one without."""
+    options = {"cluster": name, "dp": str(num_chips), "batch": str(num_chips)}
+    if name == "h100":
+        options["num_chips"] = num_chips
+    assert read_layout("gpt2", options).cluster.num_chips == num_chips
+
+
+def test_a_cluster_s_file_is_read(tmp_path):
+    """`--on mine.toml` reads a cluster's file."""
+    path = tmp_path / "mine.toml"
+    path.write_text('chip = "h100"\nnum_chips = 16\nnetwork = "200Gb/s"\n', encoding="utf-8")
+    cluster = read_layout("gpt2", {"cluster": str(path), "dp": "16"}).cluster
+    assert cluster.num_chips == 16
+    assert cluster.network.bytes_per_s_per_direction == 200e9 / 8
+
+
+def test_islands_and_network_as_given():
+    """--island and --network stand over what the chip's row says."""
+    cluster = read_layout("gpt2", {"cluster": "h100x16", "dp": "16", "island": "4", "network": "50Gb/s"}).cluster
+    assert cluster.chips_per_island == 4
+    assert cluster.network.bytes_per_s_per_direction == 50e9 / 8
