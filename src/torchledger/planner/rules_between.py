@@ -62,21 +62,20 @@ def stages(question: Question) -> Iterator[Refusal]:
     """Layers over pipeline stages and their chunks."""
     spec, strategy, rules = question.spec, question.strategy, question.stack
     pipeline, virtual, layers = strategy.pipeline_parallel, strategy.virtual_stages, spec.num_layers
-    fields = frozenset({"pipeline_parallel", "virtual_stages"})
+    fields = frozenset({"pipeline_parallel", "virtual_stages", "stage_layers"})
     chunks = pipeline * virtual
     if strategy.stage_layers:
         given = strategy.stage_layers
-        own = frozenset({"stage_layers", *fields})
         if len(given) != chunks:
             yield Refusal(
                 f"stage_layers has {len(given)} numbers for {pipeline} stages of {virtual} chunks",
                 f"give {chunks}",
-                own,
+                fields,
             )
         if sum(given) != layers:
-            yield Refusal(f"stage_layers add up to {sum(given)} layers", f"the model has {layers}", own)
+            yield Refusal(f"stage_layers add up to {sum(given)} layers", f"the model has {layers}", fields)
         if min(given) < 0:
-            yield Refusal(f"stage_layers has {min(given)} layers", "a chunk has at least 0", own)
+            yield Refusal(f"stage_layers has {min(given)} layers", "a chunk has at least 0", fields)
         return
     if layers < chunks:
         reason = f"{layers} layers are fewer than {pipeline} stages of {virtual} chunks"
@@ -86,7 +85,8 @@ def stages(question: Question) -> Iterator[Refusal]:
     if units % chunks and not rules.uneven_layers:
         what = f"{layers} layers and both embeddings" if units > layers else f"{layers} layers"
         reason = f"{rules.name} spreads {what} evenly, and {chunks} chunks do not divide them"
-        yield Refusal(reason, f"pipeline_parallel · virtual_stages that divides: {nearest(units, chunks)}", fields)
+        remedy = f"pipeline_parallel · virtual_stages that divides: {nearest(units, chunks)}"
+        yield Refusal(reason, remedy, fields | {"stack"})
 
 
 def schedule(question: Question) -> Iterator[Refusal]:

@@ -51,7 +51,8 @@ def widths(question: Question) -> Iterator[Refusal]:
     for what, width, ranks, name in widths:
         if width % ranks:
             reason = f"{name} {ranks} does not divide {what} {width}"
-            yield Refusal(reason, f"{nearest(width, ranks)} do", frozenset({name, "tensor_parallel"}))
+            fields = {"tensor_parallel", "expert_tensor_parallel"} if "experts" in what else {"tensor_parallel"}
+            yield Refusal(reason, f"{nearest(width, ranks)} do", frozenset(fields))
 
 
 def _has_dense_layers(spec: ModelSpec) -> bool:
@@ -118,10 +119,13 @@ def formats(question: Question) -> Iterator[Refusal]:
     """Whether the chip runs the precision's matmuls."""
     precision, chip = question.recipe.precision, question.cluster.chip
     needed = _NARROW.get(precision)
-    if needed is not None and needed in chip.lacks:
-        has = ", ".join(each.number_format for each in chip.peaks)
-        fields = frozenset({"precision"})
-        yield Refusal(f"precision {precision} needs {needed}, which {chip.name} cannot run", f"it runs {has}", fields)
+    if needed is None:
+        return
+    runs = [each.number_format for each in chip.peaks]
+    if needed not in runs:
+        why = "cannot run" if needed in chip.lacks else "is not known to run"
+        reason = f"precision {precision} needs {needed}, which {chip.name} {why}"
+        yield Refusal(reason, f"it runs {', '.join(runs)}", frozenset({"precision"}))
 
 
 __all__ = ["context", "formats", "heads", "tensor", "tokens", "widths"]
