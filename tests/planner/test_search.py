@@ -40,7 +40,7 @@ class Analytic:
     #: what the bounds are multiplied with: above 1 they are none
     boldness: float = 1.0
 
-    def refusals(self, strategy, _recompute):
+    def refusals(self, strategy):
         """Divisibility, and one rule of two fields."""
         if self.spec.attention.num_heads % strategy.tensor_parallel:
             yield Rule("heads over tensor parallel ranks", frozenset({"tensor_parallel"}))
@@ -139,7 +139,7 @@ def every_point(grid, recipe, costs):
     for split, size in product(grid.splits(), grid.micro_batch_sizes):
         for shape, order, sharding in product(grid.shapes(split), grid.orders(split), grid.shardings(split)):
             strategy = grid.strategy(split, size, shape, order, sharding)
-            if not list(costs.refusals(strategy, shape.recompute)):
+            if not list(costs.refusals(strategy)):
                 yield strategy, replace(recipe, recompute=shape.recompute), costs.estimate(strategy, shape.recompute)
 
 

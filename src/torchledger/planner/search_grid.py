@@ -148,17 +148,10 @@ class Grid:
         """ZeRO levels, the groups that share, and whether gathered weights are given back."""
         return _shardings(split.data_parallel, split.context_parallel, self.axes)
 
-    def num_below_shape(self, split: Split) -> int:
-        """Points under a split, a micro-batch and a shape."""
-        return len(self.orders(split)) * len(self.shardings(split))
-
-    def num_below_micro_batch(self, split: Split) -> int:
-        """Points under a split and a micro-batch."""
-        return len(self.shapes(split)) * self.num_below_shape(split)
-
     def num_below_split(self, split: Split) -> int:
         """Points under a split."""
-        return len(self.micro_batch_sizes) * self.num_below_micro_batch(split)
+        below = len(self.shapes(split)) * len(self.orders(split)) * len(self.shardings(split))
+        return len(self.micro_batch_sizes) * below
 
     @property
     def num_points(self) -> int:
@@ -254,7 +247,10 @@ def _orders(pipeline_parallel: int, num_layers: int, axes: Axes) -> tuple[Order,
     chunks = axes.virtual_stages or tuple(range(2, num_layers // pipeline_parallel + 1))
     orders: list[Order] = []
     for schedule in axes.schedules:
-        orders += [Order(schedule, each) for each in chunks] if schedule == "interleaved" else [Order(schedule, 1)]
+        if schedule == "interleaved":
+            orders += [Order(schedule, each) for each in chunks]
+        else:  # DualPipe's ranks have two chunks, one from either end
+            orders.append(Order(schedule, 2 if schedule == "dualpipe" else 1))
     return tuple(orders)
 
 

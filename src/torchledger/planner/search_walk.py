@@ -13,31 +13,20 @@ lost, as long as the bounds are bounds. `tests/planner/test_search.py` compares 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple, Protocol
+from functools import partial
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol, TypeVar
 
 from torchledger.planner.outcome import Estimate
 from torchledger.planner.search_grid import Grid, Order, Shape, Sharding, Split
 from torchledger.planner.search_kept import Candidate, Keeper, Tally
+from torchledger.planner.search_rules import Refused, ShapeRules
 from torchledger.spec import Recipe, Strategy
 from torchledger.spec.recipe import Recompute
 
-_SPLIT_FIELDS = frozenset(
-    {
-        "data_parallel",
-        "tensor_parallel",
-        "context_parallel",
-        "pipeline_parallel",
-        "expert_parallel",
-        "expert_tensor_parallel",
-    }
-)
-_BATCH_FIELDS = _SPLIT_FIELDS | {"micro_batch_size"}
-_SHAPE_FIELDS = _BATCH_FIELDS | {"sequence_parallel", "context_kind", "recompute"}
-_ORDER_FIELDS = frozenset({"schedule", "virtual_stages"})
-_SHARD_FIELDS = frozenset({"shard_level", "shard_group", "reshard"})
+_C = TypeVar("_C")
 
 _STATE = "weights, gradients and optimizer state alone"
 _ACTIVATIONS = "training state and activations, at the least"
@@ -58,20 +47,6 @@ class Least(NamedTuple):
     cause: str
 
 
-class Refused(Protocol):
-    """A shape rule that a layout breaks."""
-
-    @property
-    def reason(self) -> str:
-        """The rule and the numbers that break it."""
-        ...
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """The fields of `Strategy` (and `recompute`) that the rule reads: what shares their values breaks it too."""
-        ...
-
-
 class Costs(Protocol):
     """What the walk asks about layouts of one model under one recipe on one cluster."""
 
@@ -80,7 +55,7 @@ class Costs(Protocol):
         """What a rank may use; nothing where it is unknown."""
         ...
 
-    def refusals(self, strategy: Strategy, recompute: Recompute) -> Iterable[Refused]:
+    def refusals(self, strategy: Strategy) -> Iterable[Refused]:
         """The shape rules that a layout breaks."""
         ...
 
@@ -101,16 +76,26 @@ class Costs(Protocol):
         ...
 
 
+class _Open(NamedTuple):
+    """A split whose layouts break no rule of the split itself, with the choices that break none under it."""
+
+    variant: int
+    split: Split
+    shapes: tuple[Shape, ...]
+    orders: tuple[Order, ...]
+    shardings: tuple[Sharding, ...]
+
+
 class _Node(NamedTuple):
-    """A subtree that waits: its bound, and what is decided."""
+    """A subtree that waits: its bound, and what is decided; without a shape all of a split."""
 
     step_s: float
     number: int
     least: Least
-    variant: int
-    split: Split
+    open: _Open
     micro_batch_size: int
     shape: Shape | None
+    orders: tuple[Order, ...]
 
 
 class Walk:
@@ -123,13 +108,14 @@ class Walk:
         is_limited: whether a layout must fit.
     """
 
-    __slots__ = ("_grid", "_heap", "_is_limited", "_number", "_variants", "keeper", "tally")
+    __slots__ = ("_grid", "_heap", "_is_limited", "_number", "_rules", "_variants", "keeper", "tally")
 
     def __init__(
         self, grid: Grid, variants: tuple[tuple[Recipe, Costs], ...], keeper: Keeper, *, is_limited: bool = True
     ) -> None:
         self._grid = grid
         self._variants = variants
+        self._rules = tuple(ShapeRules(costs.refusals, grid.base) for _, costs in variants)
         self._is_limited = is_limited
         self._heap: list[_Node] = []
         self._number = 0
@@ -138,48 +124,53 @@ class Walk:
 
     def run(self) -> None:
         """Consider every point of the grid once."""
-        for variant, (_, costs) in enumerate(self._variants):
+        for variant in range(len(self._variants)):
             for split in self._grid.splits():
-                self._begin(variant, costs, split)
-        heapify(self._heap)
+                self._begin(variant, split)
         while self._heap:
             node = heappop(self._heap)
-            below = self._num_below(node)
-            costs = self._variants[node.variant][1]
-            if self._is_cut(node.least, costs, below, _STATE if node.shape is None else _ACTIVATIONS):
-                continue
+            costs = self._variants[node.open.variant][1]
             if node.shape is None:
                 self._open_split(node, costs)
             else:
                 self._open_shape(node, costs)
 
-    def _begin(self, variant: int, costs: Costs, split: Split) -> None:
-        below = self._grid.num_below_split(split)
-        strategy = self._grid.strategy(split)
-        if self._is_refused(costs, strategy, "none", _SPLIT_FIELDS, below):
+    def _begin(self, variant: int, split: Split) -> None:
+        """Shape rules of a split and of the choices under it, then its bound."""
+        grid, rules, costs = self._grid, self._rules[variant], self._variants[variant][1]
+        if reason := rules.of_split(split):
+            self.tally.lose("shape", reason, grid.num_below_split(split))
             return
-        least = costs.least_of_split(strategy)
+        sizes = len(grid.micro_batch_sizes)
+        shapes, orders, shardings = grid.shapes(split), grid.orders(split), grid.shardings(split)
+        shapes = self._allowed(shapes, lambda each: rules.of_shape(split, each), sizes * len(orders) * len(shardings))
+        orders = self._allowed(orders, lambda each: rules.of_order(split, each), sizes * len(shapes) * len(shardings))
+        shardings = self._allowed(
+            shardings, lambda each: rules.of_sharding(split, each), sizes * len(shapes) * len(orders)
+        )
+        below = sizes * len(shapes) * len(orders) * len(shardings)
+        if not below:
+            return
+        least = costs.least_of_split(grid.strategy(split))
         if not self._is_cut(least, costs, below, _STATE):
-            self._heap.append(self._node(least, variant, split, 0, None))
+            self._push(least, _Open(variant, split, shapes, orders, shardings), 0, None, orders)
 
-    def _node(self, least: Least, variant: int, split: Split, micro_batch_size: int, shape: Shape | None) -> _Node:
+    def _allowed(self, choices: tuple[_C, ...], why: Callable[[_C], str | None], below: int) -> tuple[_C, ...]:
+        """Choices that no rule refuses; the others are counted with all the points under each of them."""
+        kept = []
+        for choice in choices:
+            reason = why(choice)
+            if reason is None:
+                kept.append(choice)
+            else:
+                self.tally.lose("shape", reason, below)
+        return tuple(kept)
+
+    def _push(
+        self, least: Least, opened: _Open, micro_batch_size: int, shape: Shape | None, orders: tuple[Order, ...]
+    ) -> None:
         self._number += 1
-        return _Node(least.step_s, self._number, least, variant, split, micro_batch_size, shape)
-
-    def _num_below(self, node: _Node) -> int:
-        if node.shape is None:
-            return self._grid.num_below_split(node.split)
-        return self._grid.num_below_shape(node.split)
-
-    def _is_refused(
-        self, costs: Costs, strategy: Strategy, recompute: Recompute, decided: frozenset[str], below: int
-    ) -> bool:
-        """Whether a rule that reads only what is decided holds for the whole subtree."""
-        for refused in costs.refusals(strategy, recompute):
-            if refused.fields <= decided:
-                self.tally.lose("shape", refused.reason, below)
-                return True
-        return False
+        heappush(self._heap, _Node(least.step_s, self._number, least, opened, micro_batch_size, shape, orders))
 
     def _is_cut(self, least: Least, costs: Costs, below: int, what: str) -> bool:
         capacity = costs.capacity_bytes
@@ -193,65 +184,45 @@ class Walk:
 
     def _open_split(self, node: _Node, costs: Costs) -> None:
         """Micro-batches and shapes of a split, each with its own bound."""
-        grid, split = self._grid, node.split
-        shapes, below = grid.shapes(split), grid.num_below_shape(split)
+        grid, opened = self._grid, node.open
+        split, rules = opened.split, self._rules[opened.variant]
+        under_shape = len(opened.orders) * len(opened.shardings)
+        under_size = len(opened.shapes) * under_shape
+        if self._is_cut(node.least, costs, len(grid.micro_batch_sizes) * under_size, _STATE):
+            return
         for size in grid.micro_batch_sizes:
-            if self._is_refused(
-                costs, grid.strategy(split, size), "none", _BATCH_FIELDS, grid.num_below_micro_batch(split)
-            ):
+            if reason := rules.of_batch(split, size):
+                self.tally.lose("shape", reason, under_size)
                 continue
-            for shape in shapes:
-                strategy = grid.strategy(split, size, shape)
-                if self._is_refused(costs, strategy, shape.recompute, _SHAPE_FIELDS, below):
-                    continue
-                least = costs.least_of_shape(strategy, shape.recompute)
+            why = partial(rules.of_run, split, size)
+            orders = self._allowed(opened.orders, why, len(opened.shapes) * len(opened.shardings))
+            if not orders:
+                continue
+            below = len(orders) * len(opened.shardings)
+            for shape in opened.shapes:
+                least = costs.least_of_shape(grid.strategy(split, size, shape), shape.recompute)
                 if not self._is_cut(least, costs, below, _ACTIVATIONS):
-                    heappush(self._heap, self._node(least, node.variant, split, size, shape))
+                    self._push(least, opened, size, shape, orders)
 
     def _open_shape(self, node: _Node, costs: Costs) -> None:
         """Schedules and shardings of a shape: the points."""
-        grid, split, size, shape = self._grid, node.split, node.micro_batch_size, node.shape
+        grid, opened, size, shape = self._grid, node.open, node.micro_batch_size, node.shape
         assert shape is not None
-        shardings = self._allowed_shardings(node, costs)
-        for order in grid.orders(split):
-            strategy = grid.strategy(split, size, shape, order)
-            if self._is_refused(costs, strategy, shape.recompute, _SHAPE_FIELDS | _ORDER_FIELDS, len(shardings)):
-                continue
-            least = costs.least_of_order(strategy, shape.recompute)
+        split, shardings, recompute = opened.split, opened.shardings, shape.recompute
+        if self._is_cut(node.least, costs, len(node.orders) * len(shardings), _ACTIVATIONS):
+            return
+        for order in node.orders:
+            least = costs.least_of_order(grid.strategy(split, size, shape, order), recompute)
             if self._is_cut(least, costs, len(shardings), _ACTIVATIONS):
                 continue
             for sharding in shardings:
-                self._evaluate(node, costs, order, sharding, least.cause)
-
-    def _allowed_shardings(self, node: _Node, costs: Costs) -> list[Sharding]:
-        """Shardings that break no rule whatever the schedule is."""
-        grid, split, size, shape = self._grid, node.split, node.micro_batch_size, node.shape
-        assert shape is not None
-        below = len(grid.orders(split))
-        return [
-            sharding
-            for sharding in grid.shardings(split)
-            if not self._is_refused(
-                costs,
-                grid.strategy(split, size, shape, None, sharding),
-                shape.recompute,
-                _SHAPE_FIELDS | _SHARD_FIELDS,
-                below,
-            )
-        ]
-
-    def _evaluate(self, node: _Node, costs: Costs, order: Order, sharding: Sharding, cause: str) -> None:
-        assert node.shape is not None
-        recompute = node.shape.recompute
-        strategy = self._grid.strategy(node.split, node.micro_batch_size, node.shape, order, sharding)
-        if self._is_refused(costs, strategy, recompute, _SHAPE_FIELDS | _ORDER_FIELDS | _SHARD_FIELDS, 1):
-            return
-        estimate = costs.estimate(strategy, recompute)
-        self.tally.num_evaluated += 1
-        if not self._is_cut(Least(estimate.step_s, estimate.peak_bytes, cause), costs, 1, _PEAK):
-            self.tally.lose("time", cause, 1)  # until it turns out to be kept
-            recipe = self._recipe(node.variant, recompute)
-            self.keeper.offer(Candidate(strategy, recipe, estimate, cause), node.variant)
+                strategy = grid.strategy(split, size, shape, order, sharding)
+                estimate = costs.estimate(strategy, recompute)
+                self.tally.num_evaluated += 1
+                if not self._is_cut(Least(estimate.step_s, estimate.peak_bytes, least.cause), costs, 1, _PEAK):
+                    self.tally.lose("time", least.cause, 1)  # until it turns out to be kept
+                    recipe = self._recipe(opened.variant, recompute)
+                    self.keeper.offer(Candidate(strategy, recipe, estimate, least.cause), opened.variant)
 
     def _recipe(self, variant: int, recompute: Recompute) -> Recipe:
         recipe = self._variants[variant][0]
