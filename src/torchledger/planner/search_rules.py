@@ -1,8 +1,8 @@
 """`ShapeRules`: which choices no layout can have, each asked once for all the layouts that share them.
 
 A rule says which fields it reads. So a rule that reads tensor and context parallelism only is asked once for each pair
-of their values, with everything else at its plainest, and its answer holds for the whole subtree. Every rule has to read
-the fields of one of the groups below at most; comparing the search with every point of drawn grids watches over that.
+of their values, with everything else at its plainest, and its answer holds for the whole subtree. A rule may read the
+fields of one of the groups below; comparing the search with every point of drawn grids watches over that.
 """
 
 from __future__ import annotations
