@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchledger.formula.core import Context, Heads, core, has_fused_kernel, why_scores_are_kept
+from torchledger.formula.core import core, has_fused_kernel, why_scores_are_kept
+from torchledger.formula.heads import Context, Heads
 from torchledger.formula.tape import Tape
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 

@@ -1,9 +1,14 @@
 """Ledgers by arithmetic: a model's parameters, the lines of its training step, its memory, in numbers or in symbols.
 
 parameters.py  every parameter by name, shape and number
-layout.py      when a reshape is a copy
+training.py    which of them a recipe trains
+precision.py   what a precision means: formats of weights, products, gradients, state
+kernels.py     which kernels run: torch's on a CPU or CUDA, FlashAttention, Megatron's, a compiler's
+value.py, layout.py   a tensor by its sizes, and when a reshape of it is a copy
 tape.py        a forward pass walked with sizes alone: lines, kept storages, what is run again
-dense.py, pointwise.py, core.py, attention.py, mlp.py, model.py   the modules of the model, walked
+sweep.py       what is alive beside what is kept
+dense.py, narrow.py, pointwise.py, heads.py, core.py, core_fused.py, attention.py, mlp.py, mixture.py, loss.py, model.py
+               the modules of the model, walked
 optimizer.py   clipping, step and state
 count.py       the ledger of one step
 parts.py       the step in parts that add up, for those who spread it over ranks
@@ -15,6 +20,7 @@ symbolic.py    the same with letters for sizes
 """
 
 from torchledger.formula.count import count, default_recipe
+from torchledger.formula.kernels import KERNELS, Kernels
 from torchledger.formula.memory import MemoryPrediction, memory
 from torchledger.formula.moments import Moment
 from torchledger.formula.network import LinearNetwork, linear_network
@@ -23,15 +29,18 @@ from torchledger.formula.parameters import (
     num_active_parameters,
     num_embedding_parameters,
     num_parameters,
+    num_prediction_parameters,
     parameters,
 )
 from torchledger.formula.parts import Part, parts
 from torchledger.formula.per_token import PerToken, flops_per_token, per_token
 from torchledger.formula.symbolic import Polynomial, SymbolicError, polynomial
-from torchledger.formula.tape import Activation
+from torchledger.formula.value import Activation
 
 __all__ = [
+    "KERNELS",
     "Activation",
+    "Kernels",
     "LinearNetwork",
     "MemoryPrediction",
     "Moment",
@@ -48,6 +57,7 @@ __all__ = [
     "num_active_parameters",
     "num_embedding_parameters",
     "num_parameters",
+    "num_prediction_parameters",
     "parameters",
     "parts",
     "per_token",

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from torchledger import ops
-from torchledger.formula.core import Context, Heads, core
+from torchledger.formula.core import core
 from torchledger.formula.dense import linear, norm, weighted
-from torchledger.formula.pointwise import clamped
-from torchledger.formula.tape import Tape, Value
+from torchledger.formula.heads import Context, Heads
+from torchledger.formula.pointwise import clamped, wider
+from torchledger.formula.tape import Tape
+from torchledger.formula.value import Value
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 
 
 def attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Context) -> Value:
     """MHA, GQA or MQA: x [B, T, D] -> [B, T, D]."""
-    part, d = spec.attention, spec.head_size
-    H, K = part.num_heads, spec.num_key_value_heads
-    tape.fan_out("", x, 3)
-    query = _heads(tape, spec, "query", linear(tape, "query", x, H * d, bias=part.query_bias), H)
-    key = _heads(tape, spec, "key", linear(tape, "key", x, K * d, bias=part.key_bias), K)
-    value = _heads(tape, spec, "value", linear(tape, "value", x, K * d, bias=part.value_bias), K)
+    part = spec.attention
+    query, key, value = _projected(tape, spec, x)
+    query, key = _heads(tape, spec, "query", query, part.num_heads), _heads(tape, spec, "key", key, _key_heads(spec))
+    value = _heads(tape, spec, "value", value, _key_heads(spec))
     query, key = rotated(tape, spec, "query", query), rotated(tape, spec, "key", key)
     mixed = core(tape, spec, recipe, Heads(query, key, value), context)
-    return linear(tape, "output", mixed, spec.hidden_size, bias=part.output_bias)
+    return linear(tape, "output", mixed, spec.hidden_size, bias=part.output_bias, inner=True)
+
+
+def _projected(tape: Tape, spec: ModelSpec, x: Value) -> tuple[Value, Value, Value]:
+    """Queries [B, T, H·d], keys and values [B, T, K·d], each by a matmul, or all by one."""
+    part, d = spec.attention, spec.head_size
+    wide, narrow = part.num_heads * d, _key_heads(spec) * d
+    if tape.kernels.joint and not tape.lora_rank:
+        bias = part.query_bias or part.key_bias or part.value_bias
+        y = linear(tape, "query_key_value", x, wide + 2 * narrow, bias=bias, inner=True)
+        return y.sliced(wide), y.sliced(narrow), y.sliced(narrow)
+    tape.fan_out("", x, 3)
+    return (
+        linear(tape, "query", x, wide, bias=part.query_bias, inner=True),
+        linear(tape, "key", x, narrow, bias=part.key_bias, inner=True),
+        linear(tape, "value", x, narrow, bias=part.value_bias, inner=True),
+    )
 
 
 def latent_attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Context) -> Value:
@@ -30,34 +46,48 @@ def latent_attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, cont
     tape.fan_out("", x, 2)
     plain, turned, value_size = part.plain_head_size, part.rotary_head_size, part.value_head_size
     if part.query_rank == 0:
-        query = linear(tape, "query", x, H * spec.head_size, bias=part.query_bias)
+        query = linear(tape, "query", x, H * spec.head_size, bias=part.query_bias, inner=True)
     else:
-        down = linear(tape, "query_down", x, part.query_rank, bias=part.query_bias)
-        query = linear(tape, "query_up", norm(tape, "query_down_norm", down, weighted(spec.norm)), H * spec.head_size)
+        down = linear(tape, "query_down", x, part.query_rank, bias=part.query_bias, inner=True)
+        normed = norm(tape, "query_down_norm", down, weighted(spec.norm))
+        query = linear(tape, "query_up", normed, H * spec.head_size, inner=True)
     query = query.parted(H, spec.head_size)
-    down = linear(tape, "key_value_down", x, part.key_value_rank + turned, bias=part.key_bias)
+    down = linear(tape, "key_value_down", x, part.key_value_rank + turned, bias=part.key_bias, inner=True)
     latent = norm(tape, "key_value_down_norm", down.sliced(part.key_value_rank), weighted(spec.norm))
-    expanded = linear(tape, "key_value_up", latent, H * (plain + value_size)).parted(H, plain + value_size)
+    expanded = linear(tape, "key_value_up", latent, H * (plain + value_size), inner=True).parted(H, plain + value_size)
     turned_query = rotated(tape, spec, "query", query.sliced(turned))
     turned_key = rotated(tape, spec, "key", down.sliced(turned).parted(1, turned))
     query = _joined(tape, "query", query, turned_query)
     key = _joined(tape, "key", expanded.sliced(plain + turned), turned_key)
     mixed = core(tape, spec, recipe, Heads(query, key, expanded.sliced(value_size)), context)
-    return linear(tape, "output", mixed, spec.hidden_size, bias=part.output_bias)
+    return linear(tape, "output", mixed, spec.hidden_size, bias=part.output_bias, inner=True)
 
 
 def rotated(tape: Tape, spec: ModelSpec, path: str, x: Value) -> Value:
-    """The first `rotary_size` dims of each head turned, in FP32. Keeps the tables, which are there anyway."""
+    """The first `rotary_size` dims of each head turned, in FP32. Keeps the tables, which are there anyway.
+
+    As one kernel it reads and writes the format of x, all of each head.
+    """
     size = spec.rotary_size
     if size == 0:
         return x
     tokens, heads = x.shape[0] * x.shape[1], x.shape[2]
+    if tape.kernels.chains != "eager":
+        y = tape.make(f"{path}: rotated", x.shape, x.number_format)
+        n, width = x.num_elements, x.element_bytes
+        pieces = ops.moved(ops.rotary(tokens, heads, size), bytes_read=width * n, bytes_written=width * n)
+        return tape.op("", "rotary", pieces, y, reads=(x,), backward=pieces, number_format="fp32")
     part = tape.cast("", f"{path}: before rotation", x.sliced(size), "fp32")
     y = tape.make(f"{path}: rotated", part.shape, "fp32")
-    tape.run("", ops.rotary(tokens, heads, size), "fp32", y)
-    tape.then("", ops.rotary(tokens, heads, size), "fp32")
+    pieces = ops.rotary(tokens, heads, size)
+    y = tape.op("", "rotary", pieces, y, reads=(part,), backward=pieces)
     y = tape.cast("", f"{path}: rotated", y, x.number_format)
     return y if x.shape[-1] == size else _joined(tape, path, x, y)
+
+
+def _key_heads(spec: ModelSpec) -> Amount:
+    heads: Amount = spec.num_key_value_heads
+    return heads
 
 
 def _heads(tape: Tape, spec: ModelSpec, path: str, projected: Value, heads: Amount) -> Value:
@@ -73,9 +103,6 @@ def _heads(tape: Tape, spec: ModelSpec, path: str, projected: Value, heads: Amou
 
 def _joined(tape: Tape, path: str, whole: Value, part: Value) -> Value:
     """Two parts of each head side by side: a copy as large as `whole`, in the wider of the two formats."""
-    number_format = "fp32" if "fp32" in {whole.number_format, part.number_format} else part.number_format
-    y = tape.make(f"{path}: joined", whole.shape, number_format)
+    y = tape.make(f"{path}: joined", whole.shape, wider(whole, part))
     pieces = ops.copy(y.num_elements, element_bytes=y.element_bytes, op="concatenate")
-    tape.run("", pieces, number_format, y)
-    tape.then("", pieces, number_format)
-    return y
+    return tape.op("", "", pieces, y, reads=(whole, part), backward=pieces)

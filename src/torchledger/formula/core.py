@@ -1,47 +1,56 @@
-"""The core of attention, walked on the tape: scores, softmax, values, as the CPU's kernels run them."""
+"""The core of attention, walked on the tape: scores, softmax, values, as torch's own operations run them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal
 
 from torchledger import ops
+from torchledger.formula import core_fused
+from torchledger.formula.heads import Context, Heads
+from torchledger.formula.kernels import Kernels
 from torchledger.formula.pointwise import dropped, scaled, soft_capped, softmax
-from torchledger.formula.tape import Tape, Value
+from torchledger.formula.tape import Tape
+from torchledger.formula.value import ELEMENT_BYTES, Value
 from torchledger.ledger import Amount
 from torchledger.ops import Piece
 from torchledger.spec import ModelSpec, Recipe
 
 
-class Heads(NamedTuple):
-    """Queries [B, T, H, d], keys [B, T, K, d] and values [B, T, K, value size]."""
-
-    query: Value
-    key: Value
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What the layers of one kind share.
-
-    Attributes:
-        mask: what is added to the scores; nothing where the kernel knows causality by itself.
-        pairs: query-key pairs that the mask lets through.
-    """
-
-    mask: Value | None
-    pairs: Amount
-
-
 def core(tape: Tape, spec: ModelSpec, recipe: Recipe, heads: Heads, context: Context) -> Value:
-    """Each query over the keys it sees: -> [B, T, H·value size]."""
+    """Each query over the keys it sees: -> [B, T, H·value size]. With selective recompute only its input is kept."""
     with tape.inside("core"):
-        if recipe.attention == "math" or spec.attention.logit_soft_cap is not None:
-            return _math(tape, spec, heads, context)
-        if has_fused_kernel(spec):
-            return _fused(tape, spec, heads, context)
+        if recipe.recompute != "selective":
+            return _core(tape, spec, recipe, heads, context)
+        with tape.checkpoint(heads if context.mask is None else (*heads, context.mask)):
+            return _core(tape, spec, recipe, heads, context)
+
+
+def _core(tape: Tape, spec: ModelSpec, recipe: Recipe, heads: Heads, context: Context) -> Value:
+    kernel = kernel_of(spec, recipe, tape.kernels)
+    if kernel == "scores":
+        return core_fused.with_scores(tape, spec, heads, context)
+    if kernel == "flash":
+        return core_fused.flash(tape, spec, heads, context)
+    if kernel == "math":
+        return _math(tape, spec, heads, context)
+    if tape.kernels.device == "cuda":
+        number_format = tape.matmul_format(heads.query)
+        if core_fused.is_taken_by_cuda(spec, context, number_format):
+            return core_fused.of_cuda(tape, spec, operands(tape, spec, heads, number_format), context)
         return _unfused(tape, spec, heads, context)
+    return _fused(tape, spec, heads, context) if has_fused_kernel(spec) else _unfused(tape, spec, heads, context)
+
+
+def kernel_of(spec: ModelSpec, recipe: Recipe, kernels: Kernels) -> Literal["math", "torch", "scores", "flash"]:
+    """How attention runs: operation by operation, as torch's own kernel, with Megatron's fused softmax, or as flash.
+
+    Asking for `math` of a set with flash takes it away: what is left is Megatron's softmax, or single operations.
+    """
+    if kernels.attention == "scores" or (kernels.chains == "fused" and recipe.attention == "math"):
+        return "scores"
+    if kernels.attention == "flash" and recipe.attention == "fused":
+        return "flash"
+    return "math" if recipe.attention == "math" or spec.attention.logit_soft_cap is not None else "torch"
 
 
 def has_fused_kernel(spec: ModelSpec) -> bool:
@@ -96,11 +105,11 @@ def _attended(tape: Tape, spec: ModelSpec, heads: Heads, context: Context, numbe
     """From queries, keys and values [B·H, T, ...], the queries scaled: -> [B·H, T, value size]."""
     batch, T, _ = heads.query.shape
     sizes = (batch, T, T, spec.head_size, spec.value_head_size)
-    size = 2 if number_format == "bf16" else 4
+    size = ELEMENT_BYTES[number_format]
     score, value = ops.attention_math(*sizes, pairs=context.pairs, element_bytes=size)
     d_weights, d_value, d_query, d_key = ops.attention_math_backward(*sizes, pairs=context.pairs, element_bytes=size)
     operands = (heads.query, heads.key)
-    scores = _product(tape, operands, score, (d_query, d_key), tape.make("scores", (batch, T, T), number_format))
+    scores = product(tape, operands, score, (d_query, d_key), tape.make("scores", (batch, T, T), number_format))
     if spec.attention.logit_soft_cap is not None:
         scores = soft_capped(tape, "", scores, "scores")
     tape.run("", ops.pointwise("add", scores.num_elements, element_bytes=size), number_format)
@@ -108,35 +117,47 @@ def _attended(tape: Tape, spec: ModelSpec, heads: Heads, context: Context, numbe
     if spec.attention.dropout > 0:
         weights = dropped(tape, "", weights, "attention weights")
     mixed = tape.make("mixed values", (batch, T, spec.value_head_size), number_format)
-    return _product(tape, (weights, heads.value), value, (d_weights, d_value), mixed)
+    return product(tape, (weights, heads.value), value, (d_weights, d_value), mixed)
 
 
-def _product(tape: Tape, operands: tuple[Value, Value], forward: Piece, backward: tuple[Piece, ...], y: Value) -> Value:
+def product(tape: Tape, operands: tuple[Value, Value], forward: Piece, backward: tuple[Piece, ...], y: Value) -> Value:
     """One of the two batched products, in the format of its result y. Keeps both operands."""
-    cast = (tape.cast("", f"{forward.op} operand", x, y.number_format) for x in operands)
-    tape.save("bmm", *cast)
-    tape.run("", (forward,), y.number_format, y)
-    tape.then("", backward, y.number_format)
-    return y
+    cast = tuple(tape.cast("", f"{forward.op} operand", x, y.number_format) for x in operands)
+    number_format = tape.product_format(y.number_format)
+    return tape.op("", "bmm", (forward,), y, reads=cast, backward=backward, keeps=cast, number_format=number_format)
 
 
 def _fused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
-    """One kernel: keeps queries, keys and values as it reads them, its output and a logsumexp a row."""
+    """The CPU's kernel: keeps queries, keys and values as it reads them, its output and a logsumexp a row."""
     B, T, H, d = heads.query.shape
     number_format = tape.matmul_format(heads.query)
-    q, k, v = (
-        tape.cast("", f"{name} read", _repeated(tape, name, x, groups), number_format)
-        for name, x, groups in zip(("query", "key", "value"), heads, (1, _groups(spec), _groups(spec)), strict=True)
-    )
+    q, k, v = operands(tape, spec, heads, number_format)
     y = tape.make("mixed values", (B, T, H, d), number_format)
     logsumexp = tape.make("logsumexp", (B, H, T), "fp32")
-    tape.save("attention", q, k, v, *(() if context.mask is None else (context.mask,)))
     sizes, size = (B * H, T, T, d, d), y.element_bytes
-    forward = ops.attention_fused(*sizes, pairs=context.pairs, element_bytes=size)
-    tape.run("", forward, number_format, y, logsumexp)
-    tape.save("attention", y, logsumexp)
-    tape.then("", ops.attention_fused_backward(*sizes, pairs=context.pairs, element_bytes=size), number_format)
+    y = tape.op(
+        "",
+        "attention",
+        ops.attention_fused(*sizes, pairs=context.pairs, element_bytes=size),
+        y,
+        logsumexp,
+        reads=(q, k, v),
+        backward=ops.attention_fused_backward(*sizes, pairs=context.pairs, element_bytes=size),
+        keeps=(q, k, v, *(() if context.mask is None else (context.mask,))),
+        keeps_made=(y, logsumexp),
+    )
     return tape.merge("", "mixed values", y, (1, 1, 2))
+
+
+def operands(tape: Tape, spec: ModelSpec, heads: Heads, number_format: str) -> Heads:
+    """Queries, keys and values [B, heads, T, size] as torch's kernels read them, key-value heads repeated."""
+    groups = _groups(spec)
+    return Heads(
+        *(
+            tape.cast("", f"{name} read", _repeated(tape, name, x, times), number_format)
+            for name, x, times in zip(("query", "key", "value"), heads, (1, groups, groups), strict=True)
+        )
+    )
 
 
 def _by_head(tape: Tape, name: str, x: Value, groups: Amount) -> Value:

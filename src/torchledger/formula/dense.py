@@ -2,82 +2,131 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torchledger import ops
-from torchledger.formula.tape import Tape, Value
+from torchledger.formula.narrow import narrow_linear
+from torchledger.formula.pointwise import add, scaled
+from torchledger.formula.tape import Tape
+from torchledger.formula.value import Value
 from torchledger.ledger import Amount
+from torchledger.ops import Piece
 from torchledger.spec import NormSpec
 
 
-def linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool = False) -> Value:
+def linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool = False, inner: bool = False) -> Value:
     """Map y = x Wᵀ + b. Keeps x for the weight's gradient, and W for the input's where x has one.
 
     Under autocast both are cast to BF16 first, x by every linear map that reads it, and those copies are what is kept.
     The cast weight stays alive because it is kept; a cast bias does not.
+
+    Args:
+        tape: where it is walked.
+        path: its module.
+        x: [..., inputs].
+        outputs: width of the result.
+        bias: whether it has one.
+        inner: a layer of attention or MLP, which may have an adapter beside it (LoRA) and may run in FP8.
     """
-    inputs, tokens = x.shape[-1], _rows(x)
+    if inner and tape.formats.narrow:
+        y = narrow_linear(tape, path, x, outputs, bias=bias)
+    else:
+        y = _linear(tape, path, x, outputs, bias=bias, trains=tape.trains)
+    return _adapted(tape, path, x, y) if inner and tape.lora_rank else y
+
+
+def _linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool, trains: bool) -> Value:
+    inputs, tokens = x.shape[-1], rows_of(x)
     number_format = tape.matmul_format(x)
     x = tape.cast(path, f"{path}: input", x, number_format)
-    weight = _parameter(tape, path, "weight", (outputs, inputs), number_format)
-    if bias:
-        _parameter(tape, path, "bias", (outputs,), number_format)
-    tape.save("matmul", x)
-    if x.requires_grad:
-        tape.save("matmul", weight)
+    weight = parameter(tape, path, "weight", (outputs, inputs), number_format, trains=trains)
+    own = (weight, parameter(tape, path, "bias", (outputs,), number_format, trains=trains)) if bias else (weight,)
     y = tape.make(f"{path}: output", (*x.shape[:-1], outputs), number_format)
     size = x.element_bytes
-    tape.run(path, ops.linear(tokens, inputs, outputs, bias=bias, element_bytes=size), number_format, y)
-    backward = ops.linear_weight_gradient(tokens, inputs, outputs, element_bytes=size)
+    forward = ops.linear(tokens, inputs, outputs, bias=bias, element_bytes=size)
+    backward: tuple[Piece, ...] = ops.linear_weight_gradient(tokens, inputs, outputs, element_bytes=size)
+    if not trains:
+        backward = ()
     if x.requires_grad:
         backward = (*ops.linear_input_gradient(tokens, inputs, outputs, element_bytes=size), *backward)
-    if bias:
+    if bias and trains:
         backward = (*backward, *ops.bias_gradient(tokens, outputs, element_bytes=size))
-    tape.then(path, backward, number_format)
-    return y
+    return tape.op(
+        path,
+        "matmul",
+        forward,
+        y,
+        reads=(x, *own),
+        backward=backward,
+        keeps=((x,) if trains else ()) + ((weight,) if x.requires_grad else ()),
+        trains=trains,
+        number_format=tape.product_format(number_format),
+    )
+
+
+def _adapted(tape: Tape, path: str, x: Value, y: Value) -> Value:
+    """The sum y + s·B A x with A [rank, inputs] and B [outputs, rank] trained (LoRA, arXiv:2106.09685, equation 3)."""
+    tape.fan_out(path, x, 2)
+    down = _linear(tape, f"{path}.lora_a", x, tape.lora_rank, bias=False, trains=True)
+    up = _linear(tape, f"{path}.lora_b", down, y.shape[-1], bias=False, trains=True)
+    return add(tape, path, y, scaled(tape, path, up, f"{path}: scaled adapter"), f"{path}: adapted")
 
 
 def embedding(tape: Tape, path: str, indices: Value, rows: Amount, width: Amount) -> Value:
     """Rows of a table. Keeps the indices."""
-    tokens = _rows(indices) * indices.shape[-1]
-    y = tape.make(f"{path}: output", (*indices.shape, width), "fp32")
-    tape.save("embedding", indices)
-    tape.run(path, ops.embedding(tokens, rows, width), "fp32", y)
-    tape.then(path, ops.embedding_backward(tokens, rows, width), "fp32")
-    return y
+    tokens = rows_of(indices) * indices.shape[-1]
+    y = tape.make(f"{path}: output", (*indices.shape, width), tape.formats.stored)
+    size = y.element_bytes
+    return tape.op(
+        path,
+        "embedding",
+        ops.embedding(tokens, rows, width, element_bytes=size),
+        y,
+        reads=(indices,),
+        backward=ops.embedding_backward(tokens, rows, width, element_bytes=size),
+        keeps=(indices,),
+        trains=tape.trains,
+    )
 
 
 def norm(tape: Tape, path: str, x: Value, spec: NormSpec) -> Value:
-    """RMSNorm or LayerNorm of the last dimension, in FP32 where it has a weight.
+    """RMSNorm or LayerNorm of the last dimension, in the format of its weight where it has one.
 
-    RMSNorm on the CPU is made of single operations (`rms_norm_composite` in aten/src/ATen/native/layer_norm.cpp): it
-    keeps its input, 1/√(mean + ε) of each row, and where it has a weight the normalized input too. LayerNorm is one
-    kernel and keeps its input and two numbers a row.
+    RMSNorm on the CPU is made of single operations in FP32 (`rms_norm_composite` in
+    aten/src/ATen/native/layer_norm.cpp): it keeps its input, 1/√(mean + ε) of each row, and where it has a weight the
+    normalized input too. LayerNorm, and RMSNorm on CUDA, are one kernel and keep their input and one or two numbers a
+    row, on CUDA in FP32. Autocast of CUDA runs both in FP32.
     """
-    rows, size = _rows(x), x.shape[-1]
-    kept: tuple[Value, ...]
-    number_format = x.number_format if not spec.affine else "fp32"
-    x = tape.cast(path, f"{path}: input", x, "fp32" if spec.affine or spec.kind == "rms" else number_format)
+    formats, on_cuda = tape.formats, tape.kernels.device == "cuda"
+    fused = bool(tape.operations) and tape.operations[-1].made[:1] == (x.storage,)
+    result = formats.stored if spec.affine else x.number_format
+    x = tape.cast(path, f"{path}: input", x, result)
+    if on_cuda and formats.is_autocast:
+        result = "fp32"
+        x = tape.cast(path, f"{path}: input", x, result)
+    elif not on_cuda and spec.kind == "rms":
+        x = tape.cast(path, f"{path}: input", x, "fp32")
     y = tape.make(f"{path}: output", x.shape, x.number_format)
-    if spec.kind == "rms":
-        forward = ops.rms_norm(rows, size, affine=spec.affine)
-        backward = ops.rms_norm_backward(rows, size, affine=spec.affine)
-        kept = _rms_kept(tape, path, x, spec)
-    else:
-        forward = ops.layer_norm(rows, size, affine=spec.affine, bias=spec.bias, element_bytes=x.element_bytes)
-        backward = ops.layer_norm_backward(
-            rows, size, affine=spec.affine, bias=spec.bias, element_bytes=x.element_bytes
-        )
-        statistics = (*x.shape[:-1], 1)
-        kept = (
-            tape.make(f"{path}: mean", statistics, x.number_format),
-            tape.make(f"{path}: 1/deviation", statistics, x.number_format),
-            *_shifted_weight(tape, path, size, spec),
-        )
-    tape.run(path, forward, x.number_format, y, *kept)
-    tape.save(f"{spec.kind}_norm", x, *kept)
-    tape.then(path, backward, x.number_format)
-    return tape.cast(path, f"{path}: output", y, number_format)
+    forward, backward = _norm_pieces(x, spec)
+    if tape.kernels.chains == "compiled" and fused:  # with the sum that it normalizes: what is at hand is not read
+        forward = (replace(forward[0], work=replace(forward[0].work, bytes_read=0)), *forward[1:])
+    backward = tuple(piece for piece in backward if tape.trains or piece.gradient_of != "weight")
+    kept = _norm_kept(tape, path, x, spec)
+    y = tape.op(
+        path,
+        f"{spec.kind}_norm",
+        forward,
+        y,
+        *kept,
+        reads=(x,),
+        backward=backward,
+        keeps_made=(x, *kept),
+        trains=spec.affine and tape.trains,
+    )
+    return replace(
+        tape.cast(path, f"{path}: output", y, result), is_cheap=tape.kernels.chains == "compiled" and y.requires_grad
+    )
 
 
 def weighted(spec: NormSpec) -> NormSpec:
@@ -85,22 +134,42 @@ def weighted(spec: NormSpec) -> NormSpec:
     return replace(spec, affine=True, bias=False)
 
 
-def _rms_kept(tape: Tape, path: str, x: Value, spec: NormSpec) -> tuple[Value, ...]:
-    kept = [tape.make(f"{path}: 1/root mean square", (*x.shape[:-1], 1), "fp32")]
-    if spec.affine:
-        kept.append(tape.make(f"{path}: normalized", x.shape, "fp32"))
-    return (*kept, *_shifted_weight(tape, path, x.shape[-1], spec))
+def _norm_pieces(x: Value, spec: NormSpec) -> tuple[Sequence[Piece], Sequence[Piece]]:
+    rows, size, element = rows_of(x), x.shape[-1], x.element_bytes
+    if spec.kind == "rms":
+        return (
+            ops.rms_norm(rows, size, affine=spec.affine, element_bytes=element),
+            ops.rms_norm_backward(rows, size, affine=spec.affine, element_bytes=element),
+        )
+    return (
+        ops.layer_norm(rows, size, affine=spec.affine, bias=spec.bias, element_bytes=element),
+        ops.layer_norm_backward(rows, size, affine=spec.affine, bias=spec.bias, element_bytes=element),
+    )
 
 
-def _shifted_weight(tape: Tape, path: str, size: Amount, spec: NormSpec) -> tuple[Value, ...]:
-    """Gemma's weight is stored as w and applied as 1 + w, which is a tensor of its own."""
-    return (tape.make(f"{path}: 1 + weight", (size,), "fp32"),) if spec.affine and spec.unit_offset else ()
+def _norm_kept(tape: Tape, path: str, x: Value, spec: NormSpec) -> tuple[Value, ...]:
+    """What a norm makes and keeps beside its input."""
+    on_cuda, rows = tape.kernels.device == "cuda", (*x.shape[:-1], 1)
+    statistics = "fp32" if on_cuda else x.number_format
+    if spec.kind == "layer":
+        kept = [tape.make(f"{path}: {name}", rows, statistics) for name in ("mean", "1/deviation")]
+    else:
+        kept = [tape.make(f"{path}: 1/root mean square", rows, "fp32")]
+        if spec.affine and not on_cuda:
+            kept.append(tape.make(f"{path}: normalized", x.shape, "fp32"))
+    if spec.affine and spec.unit_offset:  # Gemma's weight is stored as w and applied as 1 + w, a tensor of its own
+        kept.append(tape.make(f"{path}: 1 + weight", (x.shape[-1],), "fp32" if not on_cuda else x.number_format))
+    return tuple(kept)
 
 
-def _parameter(tape: Tape, path: str, name: str, shape: tuple[Amount, ...], number_format: str) -> Value:
-    parameter = tape.given(f"{path}: {name}", shape, "fp32", requires_grad=True)
-    return tape.cast(path, f"{path}: {name}", parameter, number_format)
+def parameter(
+    tape: Tape, path: str, name: str, shape: tuple[Amount, ...], number_format: str, *, trains: bool
+) -> Value:
+    """A parameter as a matmul of that format reads it: a copy under autocast."""
+    stored = tape.given(f"{path}: {name}", shape, tape.formats.stored, requires_grad=trains)
+    return tape.cast(path, f"{path}: {name}", stored, number_format)
 
 
-def _rows(x: Value) -> Amount:
+def rows_of(x: Value) -> Amount:
+    """Rows of the last dimension."""
     return replace(x, shape=x.shape[:-1]).num_elements

@@ -13,7 +13,7 @@ from torchledger.formula.model import layer_kinds, walk
 from torchledger.formula.moments import Moment, moments
 from torchledger.formula.optimizer import state_bytes, trained
 from torchledger.formula.parameters import parameters
-from torchledger.formula.tape import Activation
+from torchledger.formula.value import Activation
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 

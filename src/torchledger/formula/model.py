@@ -2,50 +2,104 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torchledger import ops
 from torchledger.formula.attention import attention, latent_attention
-from torchledger.formula.core import Context
+from torchledger.formula.core import kernel_of
 from torchledger.formula.dense import embedding, linear, norm
-from torchledger.formula.mlp import mixture, mlp
-from torchledger.formula.pointwise import add, scaled, soft_capped
-from torchledger.formula.tape import Tape, Value
+from torchledger.formula.heads import Context
+from torchledger.formula.kernels import KERNELS, Kernels
+from torchledger.formula.loss import cross_entropy
+from torchledger.formula.mixture import mixture
+from torchledger.formula.mlp import mlp
+from torchledger.formula.pointwise import add, dropped, residual, scaled, soft_capped
+from torchledger.formula.precision import FORMATS
+from torchledger.formula.tape import Tape
+from torchledger.formula.training import WHOLE, Training, layer_runs, trains
+from torchledger.formula.value import Value
 from torchledger.ledger import Amount
 from torchledger.ops import causal_pairs
 from torchledger.spec import LayerGroup, ModelSpec, Recipe
 
 
-def walk(spec: ModelSpec, recipe: Recipe) -> Tape:
+def walk(spec: ModelSpec, recipe: Recipe, kernels: Kernels = KERNELS["cpu"]) -> Tape:
     """The forward pass of one micro-batch and its backward pass, equal layers once with their number."""
-    tape = Tape(recipe.precision)
+    tape = Tape(recipe.precision, kernels)
     h, contexts = walk_embedding(tape, spec, recipe)
-    for (window, is_moe, number_format), group in stream_kinds(spec, h.number_format).items():
+    for kind, group in layer_kinds_of(spec, recipe, h.number_format).items():
         with tape.inside("layers.*", group.count):
-            x = tape.receive("input", replace(h, number_format=number_format))
-            h = walk_layer(tape, spec, recipe, x, contexts[window], is_moe=is_moe)
+            x = tape.receive("input", replace(h, number_format=kind.number_format, requires_grad=kind.training.reached))
+            h = walk_layer(tape, spec, recipe, x, contexts[group.window], kind=kind)
+    if spec.num_prediction_layers != 0:
+        tape.fan_out("", h, 1 + spec.num_prediction_layers)
+        with tape.inside("prediction.*", spec.num_prediction_layers):
+            walk_prediction(tape, spec, recipe, tape.receive("input", h), contexts[0])
     walk_head(tape, spec, recipe, h)
     return tape
 
 
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """What layers that are walked once have in common.
+
+    Attributes:
+        window: attention window, 0 is full.
+        is_moe: a mixture of experts.
+        number_format: of the stream that they read.
+        training: what of them is trained.
+    """
+
+    window: int
+    is_moe: bool
+    number_format: str
+    training: Training = WHOLE
+
+
 def walk_embedding(tape: Tape, spec: ModelSpec, recipe: Recipe) -> tuple[Value, dict[int, Context]]:
     """What stands before the layers: the residual stream, and for every window what its layers share."""
+    tape.trains, tape.lora_rank = trains(recipe, "embedding"), 0
     tokens = tape.given("tokens", (_micro_batch(recipe), recipe.sequence_length), "int64")
     contexts = {window: _context(tape, spec, recipe, window) for window in _windows(spec)}
-    return _embedded(tape, spec, tokens), contexts
+    h = _embedded(tape, spec, tokens)
+    return (dropped(tape, "", h, "embedding") if spec.dropout > 0 else h), contexts
 
 
-def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value) -> None:
+def walk_prediction(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context) -> None:
+    """A layer that predicts one token further (DeepSeek-V3, arXiv:2412.19437, equations 21 to 24).
+
+    h' = M [norm(h); norm(embedding of the next token)] with M [D, 2·D], a layer of the last kind, the model's own head
+    and a loss.
+    """
+    tape.trains, tape.lora_rank = trains(recipe, "prediction"), 0
+    last = spec.layer_groups[-1]
+    tokens = tape.given("tokens", (h.shape[0], h.shape[1]), "int64")
+    known = norm(tape, "hidden_norm", h, spec.norm)
+    ahead = norm(tape, "embedding_norm", _embedded(tape, spec, tokens), spec.norm)
+    both = tape.make("joined", (*h.shape[:-1], 2 * spec.hidden_size), known.number_format)
+    pieces = ops.copy(both.num_elements, element_bytes=both.element_bytes, op="concatenate")
+    both = tape.op("", "", pieces, both, reads=(known, ahead), backward=pieces)
+    x = linear(tape, "projection", both, spec.hidden_size)
+    kind = LayerKind(last.window, last.is_moe, x.number_format, Training(trains=tape.trains))
+    x = walk_layer(tape, spec, recipe, x, context, kind=kind)
+    walk_head(tape, spec, recipe, x, received=True)
+
+
+def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, received: bool = False) -> None:
     """What stands behind the layers: final norm, head, loss."""
-    h = tape.receive("output of the last layer", h)
+    if not received:
+        tape.trains, tape.lora_rank = trains(recipe, "head"), 0
+        h = tape.receive("output of the last layer", h)
     if spec.norm.final:
         h = norm(tape, "final_norm", h, spec.norm)
     if spec.embedding_size is not None:
         h = linear(tape, "embedding_projection_out", h, spec.embedding_size)
+    if spec.tied_embeddings:
+        tape.trains = trains(recipe, "embedding")
     logits = linear(tape, "head", h, spec.vocab_size, bias=spec.head_bias)
     if spec.final_logit_soft_cap is not None:
         logits = soft_capped(tape, "", logits, "logits")
-    _loss(tape, logits)
+    cross_entropy(tape, logits)
     if recipe.accumulation_steps != 1:
         tape.save_number("mul", "share of the micro-batch")
         tape.run("", ops.pointwise("scale", 1), "fp32")
@@ -64,45 +118,47 @@ def _windows(spec: ModelSpec) -> tuple[int, ...]:
     return tuple(dict.fromkeys(window for window, _ in layer_kinds(spec)))
 
 
-def stream_kinds(spec: ModelSpec, number_format: str) -> dict[tuple[int, bool, str], LayerGroup]:
-    """The same, with the format of the stream that such layers read; `first` is the first of them, `count` all.
+def layer_kinds_of(spec: ModelSpec, recipe: Recipe, number_format: str) -> dict[LayerKind, LayerGroup]:
+    """Every kind of layer with the first of them and their number, in order of the first.
 
     Under autocast an embedding that is projected enters in BF16, and leaves that format in the first layer that adds
     FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes.
     """
-    kinds: dict[tuple[int, bool, str], LayerGroup] = {}
-
-    def put(group: LayerGroup, count: Amount, first: int) -> None:
-        key = (group.window, group.is_moe, number_format)
-        before = kinds.get(key)
-        known = LayerGroup(group.window, group.is_moe, first, 0) if before is None else before
-        kinds[key] = replace(known, count=known.count + count)
-
+    kinds: dict[LayerKind, LayerGroup] = {}
+    stored = FORMATS[recipe.precision].stored
     norm_writes = spec.norm.placement != "pre" and spec.norm.affine
-    for group in spec.layer_groups:
-        count, first = group.count, group.first
-        if number_format != "fp32" and (norm_writes or group.is_moe):
-            put(group, 1, first)
-            count, first, number_format = count - 1, first + 1, "fp32"
-        if count != 0:
-            put(group, count, first)
+    for group, training in layer_runs(spec, recipe):
+        runs = [(group.first, group.count, number_format)]
+        if number_format != stored and (norm_writes or group.is_moe):
+            runs = [(group.first, 1, number_format), (group.first + 1, group.count - 1, stored)]
+            number_format = stored
+        for first, count, read in runs:
+            if count != 0:
+                kind = LayerKind(group.window, group.is_moe, read, training)
+                known = kinds.get(kind, LayerGroup(group.window, group.is_moe, first, 0))
+                kinds[kind] = replace(known, count=known.count + count)
     return kinds
 
 
-def needs_mask(spec: ModelSpec, recipe: Recipe, window: int) -> bool:
-    """Whether layers with this window add a mask tensor: the fused kernel knows plain causality by itself."""
+def needs_mask(spec: ModelSpec, recipe: Recipe, window: int, kernels: Kernels = KERNELS["cpu"]) -> bool:
+    """Whether layers with this window add a mask tensor: fused kernels know plain causality by themselves.
+
+    FlashAttention knows windows, soft-caps and ALiBi too, and Megatron's softmax its mask.
+    """
+    kernel = kernel_of(spec, recipe, kernels)
+    if kernel in {"flash", "scores"}:
+        return False
     part = spec.attention
-    return bool(
-        window != 0 or recipe.attention == "math" or part.logit_soft_cap is not None or spec.position.kind == "alibi"
-    )
+    return bool(window != 0 or kernel == "math" or part.logit_soft_cap is not None or spec.position.kind == "alibi")
 
 
-def walk_layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, is_moe: bool) -> Value:
+def walk_layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, kind: LayerKind) -> Value:
     """One of a run of equal layers; with full recompute it keeps its input and mask only."""
-    if recipe.recompute == "none":
-        return _layer(tape, spec, recipe, h, context, is_moe=is_moe)
+    tape.trains, tape.lora_rank = kind.training.trains, recipe.lora_rank if kind.training.adapted else 0
+    if recipe.recompute != "full":
+        return _layer(tape, spec, recipe, h, context, is_moe=kind.is_moe)
     with tape.checkpoint((h,) if context.mask is None else (h, context.mask)):
-        return _layer(tape, spec, recipe, h, context, is_moe=is_moe)
+        return _layer(tape, spec, recipe, h, context, is_moe=kind.is_moe)
 
 
 def _layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, is_moe: bool) -> Value:
@@ -127,19 +183,20 @@ def _layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Conte
         x = normed("attention_norm", h, stands=before)
         if spec.norm.shared:
             tape.fan_out("", x, 2)
-        first = add(tape, "", h, mixed(x))
-        return add(tape, "", first, fed(x if spec.norm.shared else normed("mlp_norm", h, stands=before)), "output")
+        first = residual(tape, h, mixed(x), spec.dropout)
+        x = fed(x if spec.norm.shared else normed("mlp_norm", h, stands=before))
+        return residual(tape, first, x, spec.dropout, "output")
     if placement == "residual":
         tape.fan_out("", h, 2)
-        h = norm(tape, "attention_post_norm", add(tape, "", h, mixed(h)), spec.norm)
+        h = norm(tape, "attention_post_norm", residual(tape, h, mixed(h), spec.dropout), spec.norm)
         tape.fan_out("", h, 2)
-        return norm(tape, "mlp_post_norm", add(tape, "", h, fed(h)), spec.norm)
+        return norm(tape, "mlp_post_norm", residual(tape, h, fed(h), spec.dropout), spec.norm)
     tape.fan_out("", h, 2)
     x = mixed(normed("attention_norm", h, stands=before))
-    h = add(tape, "", h, normed("attention_post_norm", x, stands=after))
+    h = residual(tape, h, normed("attention_post_norm", x, stands=after), spec.dropout)
     tape.fan_out("", h, 2)
     x = fed(normed("mlp_norm", h, stands=before))
-    return add(tape, "", h, normed("mlp_post_norm", x, stands=after), "output")
+    return residual(tape, h, normed("mlp_post_norm", x, stands=after), spec.dropout, "output")
 
 
 def _embedded(tape: Tape, spec: ModelSpec, tokens: Value) -> Value:
@@ -151,7 +208,7 @@ def _embedded(tape: Tape, spec: ModelSpec, tokens: Value) -> Value:
         h = scaled(tape, "", h, "scaled embedding")
     if spec.position.kind == "learned":
         positions = tape.make("positions", (tokens.shape[1],), "int64", requires_grad=False)
-        tape.run("", ops.fill(tokens.shape[1], element_bytes=8), "int64", positions)
+        tape.op("", "", ops.fill(tokens.shape[1], element_bytes=8), positions, reads=())
         h = add(tape, "", h, embedding(tape, "position_embedding", positions, spec.num_position_rows, D))
     return norm(tape, "embedding_norm", h, spec.norm) if spec.embedding_norm else h
 
@@ -159,31 +216,16 @@ def _embedded(tape: Tape, spec: ModelSpec, tokens: Value) -> Value:
 def _context(tape: Tape, spec: ModelSpec, recipe: Recipe, window: int) -> Context:
     T = recipe.sequence_length
     pairs = causal_pairs(T, window)
-    if not needs_mask(spec, recipe, window):
+    if not needs_mask(spec, recipe, window, tape.kernels):
         return Context(None, pairs)
-    number_format = "bf16" if recipe.precision == "bf16" else "fp32"
+    number_format = tape.formats.value
     heads = spec.attention.num_heads if spec.position.kind == "alibi" else 1
     mask = tape.make(f"mask of window {window}", (heads, T, T), number_format, requires_grad=False)
     tape.run("", ops.pointwise("compare", T * T, element_bytes=8, output_element_bytes=1), "int64")
     if heads != 1:
         tape.run("", ops.pointwise("mul", mask.num_elements), "fp32")
-    tape.run("", ops.pointwise("masked_fill", mask.num_elements, element_bytes=mask.element_bytes), number_format, mask)
-    return Context(mask, pairs)
-
-
-def _loss(tape: Tape, logits: Value) -> None:
-    """Mean cross-entropy in FP32. Keeps the log-probabilities of all tokens, and two numbers."""
-    rows, columns = logits.shape[0] * logits.shape[1], logits.shape[-1]
-    logits = tape.cast("", "logits in FP32", logits, "fp32")
-    logs = tape.make("log-probabilities", (rows, columns), "fp32")
-    total, loss = tape.make("number of targets", (), "fp32"), tape.make("loss", (), "fp32")
-    tape.run("", ops.log_softmax(rows, columns), "fp32", logs)
-    tape.save("log_softmax", logs)
-    tape.then("", ops.log_softmax_backward(rows, columns), "fp32")
-    tape.run("", ops.nll_loss(rows, columns), "fp32", total, loss)
-    tape.save("nll_loss", total)
-    tape.save("the training step", loss)
-    tape.then("", ops.nll_loss_backward(rows, columns), "fp32")
+    pieces = ops.pointwise("masked_fill", mask.num_elements, element_bytes=mask.element_bytes)
+    return Context(tape.op("", "", pieces, mask, reads=()), pairs)
 
 
 def _micro_batch(recipe: Recipe) -> Amount:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torchledger.formula.optimizer import is_decayed, trained
 from torchledger.formula.parameters import parameters
-from torchledger.formula.tape import Activation
+from torchledger.formula.value import Activation
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 

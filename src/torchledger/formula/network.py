@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from torchledger import ops
 from torchledger.formula.dense import linear
-from torchledger.formula.tape import ELEMENT_BYTES, Activation, Tape, Value
+from torchledger.formula.tape import Tape
+from torchledger.formula.value import ELEMENT_BYTES, Activation, Value
 from torchledger.ledger import Amount, Ledger
 
 

@@ -12,7 +12,7 @@ from torchledger.spec import OptimizerSpec
 
 def trained(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     """Those that the optimizer moves, each once: no buffers, a tied head at its embedding only."""
-    return tuple(each for each in parameters if each.trainable and each.tied_to is None)
+    return tuple(each for each in parameters if each.trainable and each.tied_to is None and not each.frozen)
 
 
 def is_decayed(parameter: Parameter) -> bool:

@@ -24,13 +24,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from torchledger import formats
+from torchledger.formula.precision import FORMATS
+from torchledger.formula.training import WHOLE, Training, layer_runs, trains
 from torchledger.ledger import Amount
 from torchledger.spec import MlpSpec, ModelSpec, MoeSpec, NormSpec, Recipe
 
 Shape: TypeAlias = tuple[Amount, ...]
-
-#: Format in which the optimizer sees a parameter: under autocast (`bf16`) only the matmuls run in BF16.
-_STORED_AS = {"fp32": "fp32", "bf16": "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,7 @@ class Parameter:
         trainable: false for a bias that the optimizer does not move (DeepSeek-V3's router bias, arXiv:2412.19437
             section 2.1.2). Such a tensor is a buffer in the published models and in no published count.
         tied_to: name of the tensor that this one *is*; counted there, not here.
+        frozen: whether the recipe leaves it as it is: it has no gradient and no optimizer state.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Parameter:
     number_format: str = "fp32"
     trainable: bool = True
     tied_to: str | None = None
+    frozen: bool = False
 
     @property
     def num_elements(self) -> Amount:
@@ -78,36 +79,83 @@ class Parameter:
 
 
 def parameters(spec: ModelSpec, recipe: Recipe | None = None, expand: bool = False) -> tuple[Parameter, ...]:
-    """Every parameter of the model, in the order of its modules.
+    """Every parameter of the model, in the order of its modules; with a recipe its adapters too.
 
     Args:
         spec: the model.
-        recipe: how it is trained; it decides the number format. Nothing is FP32.
+        recipe: how it is trained; it decides the number format, what is frozen and what is adapted. Nothing is FP32.
         expand: one entry for every tensor, instead of one for all equal layers and experts.
     """
-    number_format = _STORED_AS[recipe.precision] if recipe else "fp32"
-    layers = _expanded_layers(spec) if expand else _folded_layers(spec)
-    return tuple(replace(each, number_format=number_format) for each in (*_before(spec), *layers, *_after(spec)))
+    layers = _expanded_layers(spec, recipe) if expand else _folded_layers(spec, recipe)
+    predictions = prediction_parameters(spec, recipe) if spec.num_prediction_layers else ()
+    if expand:
+        predictions = tuple(_expanded_predictions(spec, predictions))
+    else:
+        predictions = tuple(replace(each, times=each.times * spec.num_prediction_layers) for each in predictions)
+    ends = embedding_parameters(spec, recipe), head_parameters(spec, recipe)
+    return (*ends[0], *(_stored(each, recipe) for each in layers), *predictions, *ends[1])
 
 
-def embedding_parameters(spec: ModelSpec) -> tuple[Parameter, ...]:
+def embedding_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tuple[Parameter, ...]:
     """Those that stand before the layers."""
-    return tuple(_before(spec))
+    frozen = recipe is not None and not trains(recipe, "embedding")
+    return tuple(_stored(replace(each, frozen=frozen), recipe) for each in _before(spec))
 
 
-def layer_parameters(spec: ModelSpec, *, is_moe: bool) -> tuple[Parameter, ...]:
+def layer_parameters(
+    spec: ModelSpec, recipe: Recipe | None = None, training: Training = WHOLE, *, is_moe: bool
+) -> tuple[Parameter, ...]:
     """Those of one layer, dense or a mixture; equal experts are one entry."""
-    return tuple(replace(each, name=f"layers.*.{each.name}") for each in _layer(spec, is_moe=is_moe))
+    rank = recipe.lora_rank if recipe is not None and training.adapted else 0
+    return tuple(
+        _stored(replace(each, name=f"layers.*.{each.name}"), recipe)
+        for each in _trained_layer(spec, rank, is_moe=is_moe, frozen=not training.trains)
+    )
 
 
-def head_parameters(spec: ModelSpec) -> tuple[Parameter, ...]:
+def prediction_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tuple[Parameter, ...]:
+    """Those of one prediction layer: two norms, a map [D, 2·D], a layer, a norm before the shared head.
+
+    DeepSeek-V3's one has 11.5B beside the model's 671B (github.com/deepseek-ai/DeepSeek-V3, README_WEIGHTS.md).
+    """
+    D, frozen = spec.hidden_size, recipe is not None and not trains(recipe, "prediction")
+    own = (
+        *_norm("hidden_norm", D, spec.norm),
+        *_norm("embedding_norm", D, spec.norm),
+        *_linear("projection", D, 2 * D),
+        *_layer(spec, is_moe=spec.layer_groups[-1].is_moe),
+        *(_norm("final_norm", D, spec.norm) if spec.norm.final else ()),
+    )
+    return tuple(_stored(replace(each, name=f"prediction.*.{each.name}", frozen=frozen), recipe) for each in own)
+
+
+def head_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tuple[Parameter, ...]:
     """Those that stand behind the layers; a tied head is there, and says whose it is."""
-    return tuple(_after(spec))
+    frozen = recipe is not None and not trains(recipe, "head")
+    return tuple(_stored(replace(each, frozen=frozen), recipe) for each in _after(spec))
+
+
+def _stored(parameter: Parameter, recipe: Recipe | None) -> Parameter:
+    """In the format that the layers read it in: FP32 under autocast, where only matmuls run in another."""
+    return parameter if recipe is None else replace(parameter, number_format=FORMATS[recipe.precision].stored)
 
 
 def num_parameters(spec: ModelSpec) -> Amount:
-    """Trained numbers in the model, a tied head counted once."""
+    """Numbers in the model as it is published, a tied head counted once.
+
+    Prediction layers help its training and are no part of it: DeepSeek-V3 has 671B without its one
+    (`num_prediction_parameters`).
+    """
+    if spec.num_prediction_layers:
+        spec = replace(spec, num_prediction_layers=0)
     return sum(each.total for each in parameters(spec))
+
+
+def num_prediction_parameters(spec: ModelSpec) -> Amount:
+    """Numbers in the prediction layers; embedding and head, which they share with the model, are not in it."""
+    if not spec.num_prediction_layers:
+        return 0
+    return spec.num_prediction_layers * sum(each.total for each in prediction_parameters(spec))
 
 
 def num_active_parameters(spec: ModelSpec) -> Amount:
@@ -120,7 +168,8 @@ def num_active_parameters(spec: ModelSpec) -> Amount:
         return num_parameters(spec)
     idle = moe.num_experts - moe.experts_per_token
     expert = sum(each.num_elements for each in _layer(spec, is_moe=True) if _EXPERT in each.name)
-    return num_parameters(spec) - _layer_counts(spec).get(True, 0) * idle * expert
+    mixtures = sum(count for (is_moe, _), count in _layer_counts(spec).items() if is_moe)
+    return num_parameters(spec) - mixtures * idle * expert
 
 
 def num_embedding_parameters(spec: ModelSpec) -> Amount:
@@ -160,26 +209,57 @@ def _after(spec: ModelSpec) -> Iterator[Parameter]:
         yield Parameter("head.bias", (spec.vocab_size,))
 
 
-def _folded_layers(spec: ModelSpec) -> Iterator[Parameter]:
-    folded: dict[tuple[str, Shape], Parameter] = {}
-    for is_moe, count in _layer_counts(spec).items():
-        for each in _layer(spec, is_moe=is_moe):
+def _folded_layers(spec: ModelSpec, recipe: Recipe | None) -> Iterator[Parameter]:
+    folded: dict[tuple[str, Shape, bool], Parameter] = {}
+    for (is_moe, training), count in _layer_counts(spec, recipe).items():
+        rank = recipe.lora_rank if recipe is not None and training.adapted else 0
+        for each in _trained_layer(spec, rank, is_moe=is_moe, frozen=not training.trains):
             name, times = f"layers.*.{each.name}", each.times * count
-            before = folded.get((name, each.shape))
+            key = (name, each.shape, each.frozen)
+            before = folded.get(key)
             times = times if before is None else before.times + times
-            folded[name, each.shape] = replace(each, name=name, times=times)
+            folded[key] = replace(each, name=name, times=times)
     yield from folded.values()
 
 
-def _expanded_layers(spec: ModelSpec) -> Iterator[Parameter]:
-    for index in range(spec.num_layers):
-        layer = list(_layer(spec, is_moe=spec.layer(index).is_moe))
-        routed = [each for each in layer if _EXPERT in each.name]
-        for each in layer:
-            if _EXPERT not in each.name:
-                yield replace(each, name=f"layers.{index}.{each.name}")
-            elif each is routed[0]:
-                yield from _expanded_experts(f"layers.{index}.", routed)
+def _expanded_layers(spec: ModelSpec, recipe: Recipe | None) -> Iterator[Parameter]:
+    runs = layer_runs(spec, Recipe() if recipe is None else recipe)
+    layers = [(group.first + i, group, training) for group, training in runs for i in range(group.count)]
+    for index, group, training in layers:
+        rank = recipe.lora_rank if recipe is not None and training.adapted else 0
+        yield from _expanded(
+            f"layers.{index}.", list(_trained_layer(spec, rank, is_moe=group.is_moe, frozen=not training.trains))
+        )
+
+
+def _expanded_predictions(spec: ModelSpec, own: Sequence[Parameter]) -> Iterator[Parameter]:
+    for index in range(spec.num_prediction_layers):
+        yield from _expanded(
+            f"prediction.{index}.", [replace(each, name=each.name.removeprefix("prediction.*.")) for each in own]
+        )
+
+
+def _expanded(prefix: str, layer: Sequence[Parameter]) -> Iterator[Parameter]:
+    routed = [each for each in layer if _EXPERT in each.name]
+    for each in layer:
+        if _EXPERT not in each.name:
+            yield replace(each, name=f"{prefix}{each.name}")
+        elif each is routed[0]:
+            yield from _expanded_experts(prefix, routed)
+
+
+def _trained_layer(spec: ModelSpec, lora_rank: Amount, *, is_moe: bool, frozen: bool) -> Iterator[Parameter]:
+    """A layer's parameters, frozen or not, with an adapter's two matrices behind each matrix of attention and MLP.
+
+    Source: LoRA, arXiv:2106.09685, section 4.1: B [outputs, rank] A [rank, inputs].
+    """
+    for each in _layer(spec, is_moe=is_moe):
+        yield replace(each, frozen=True) if frozen else each
+        module = each.name.removesuffix(".weight")
+        if lora_rank and len(each.shape) == 2 and not module.endswith(("router", "shared_gate")):
+            outputs, inputs = each.shape
+            yield Parameter(f"{module}.lora_a.weight", (lora_rank, inputs), each.times)
+            yield Parameter(f"{module}.lora_b.weight", (outputs, lora_rank), each.times)
 
 
 def _expanded_experts(prefix: str, routed: Sequence[Parameter]) -> Iterator[Parameter]:
@@ -188,13 +268,12 @@ def _expanded_experts(prefix: str, routed: Sequence[Parameter]) -> Iterator[Para
             yield replace(each, name=prefix + each.name.replace(_EXPERT, f"experts.{j}."), times=1)
 
 
-def _layer_counts(spec: ModelSpec) -> dict[bool, Amount]:
-    """How many layers are mixtures (True) and how many are not, in order of their first. Windows have no parameters."""
-    if spec.moe is None:
-        return {False: spec.num_layers}
-    counts: dict[bool, Amount] = {}
-    for group in spec.layer_groups:
-        counts[group.is_moe] = counts.get(group.is_moe, 0) + group.count
+def _layer_counts(spec: ModelSpec, recipe: Recipe | None = None) -> dict[tuple[bool, Training], Amount]:
+    """How many layers are mixtures (True) or not, and trained alike, in order of their first. Windows are no matter."""
+    counts: dict[tuple[bool, Training], Amount] = {}
+    for group, training in layer_runs(spec, Recipe() if recipe is None else recipe):
+        key = (group.is_moe, replace(training, reached=True))
+        counts[key] = counts.get(key, 0) + group.count
     return counts
 
 

@@ -11,11 +11,27 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchledger import ops
-from torchledger.formula.core import Context
-from torchledger.formula.model import stream_kinds, walk_embedding, walk_head, walk_layer
+from torchledger.formula.heads import Context
+from torchledger.formula.kernels import Kernels, kernels_of
+from torchledger.formula.model import (
+    LayerKind,
+    layer_kinds_of,
+    walk_embedding,
+    walk_head,
+    walk_layer,
+    walk_prediction,
+)
 from torchledger.formula.optimizer import trained
-from torchledger.formula.parameters import Parameter, embedding_parameters, head_parameters, layer_parameters
-from torchledger.formula.tape import Activation, Tape, Value
+from torchledger.formula.parameters import (
+    Parameter,
+    embedding_parameters,
+    head_parameters,
+    layer_parameters,
+    prediction_parameters,
+)
+from torchledger.formula.sweep import backward_temporary_bytes, forward_temporary_bytes
+from torchledger.formula.tape import Tape
+from torchledger.formula.value import Activation, Value
 from torchledger.ledger import Amount, Line
 from torchledger.spec import LayerGroup, ModelSpec, Recipe
 
@@ -63,39 +79,53 @@ class Part:
         return sum(each.total_bytes for each in self.activations)
 
 
-def parts(spec: ModelSpec, recipe: Recipe) -> tuple[Part, ...]:
-    """The model's parts in order: embedding, one layer of every kind that there is, head with the loss.
+def parts(spec: ModelSpec, recipe: Recipe, *, kernels: Kernels | str = "cpu") -> tuple[Part, ...]:
+    """The model's parts in order: embedding, a layer of every kind, a prediction layer if there are any, head and loss.
 
     Args:
         spec: the model, or the share of one that a rank holds: fewer heads, a narrower MLP, fewer rows of the
             vocabulary, fewer experts than a token visits.
         recipe: how it is trained; its micro-batch is what a part runs.
+        kernels: which kernels run, a set or its name (`KERNELS`).
+
+    Raises:
+        SpecError: no kernels of that name.
 
     >>> from torchledger.spec import AttentionSpec, MlpSpec
     >>> tiny = ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64))
     >>> [(each.name, each.times) for each in parts(tiny, Recipe(batch_size=2, sequence_length=8))]
     [('embedding', 1), ('layer', 2), ('head', 1)]
     """
-    first = Tape(recipe.precision)
+    chosen = kernels_of(kernels)
+    first = Tape(recipe.precision, chosen)
     h, contexts = walk_embedding(first, spec, recipe)
     layers = []
     names: set[str] = set()
-    for (window, is_moe, number_format), group in stream_kinds(spec, h.number_format).items():
-        tape = Tape(recipe.precision)
+    for kind, group in layer_kinds_of(spec, recipe, h.number_format).items():
+        tape = Tape(recipe.precision, chosen)
         with tape.inside("layers.*"):
-            x = tape.make("input", h.shape, number_format)
-            context = _there(tape, contexts[window])
-            h = walk_layer(tape, spec, recipe, x, context, is_moe=is_moe)
-        if context.mask is not None and (keeper := tape.keeper(context.mask)):
-            first.save(keeper, *(() if contexts[window].mask is None else (contexts[window].mask,)))
-        name = _name(group, names)
+            x = tape.make("input", h.shape, kind.number_format, requires_grad=kind.training.reached)
+            context = _there(tape, contexts[kind.window])
+            h = walk_layer(tape, spec, recipe, x, context, kind=kind)
+        _keep_mask(first, contexts[kind.window], tape, context)
+        name = _name(group, kind, names)
         names.add(name)
-        layers.append(_part(name, "layer", tape, layer_parameters(spec, is_moe=is_moe), group))
-    last = Tape(recipe.precision)
-    walk_head(last, spec, recipe, last.make("input", h.shape, h.number_format))
-    embedding = _part("embedding", "embedding", first, embedding_parameters(spec))
-    head = _part("head", "head", last, head_parameters(spec))
-    if spec.tied_embeddings:  # the lookup's gradient and the head's
+        own = layer_parameters(spec, recipe, kind.training, is_moe=kind.is_moe)
+        layers.append(_part(name, "layer", tape, own, group))
+    if spec.num_prediction_layers != 0:
+        tape, last_group = Tape(recipe.precision, chosen), spec.layer_groups[-1]
+        with tape.inside("prediction.*"):
+            context = _there(tape, contexts[last_group.window])
+            walk_prediction(tape, spec, recipe, tape.make("input", h.shape, h.number_format), context)
+        _keep_mask(first, contexts[last_group.window], tape, context)
+        group = replace(last_group, first=spec.num_layers, count=spec.num_prediction_layers)
+        layers.append(_part("prediction layer", "prediction", tape, prediction_parameters(spec, recipe), group))
+    last = Tape(recipe.precision, chosen)
+    last.fan_out("", h, 1 + spec.num_prediction_layers)
+    walk_head(last, spec, recipe, last.make("input", h.shape, h.number_format, requires_grad=h.requires_grad))
+    embedding = _part("embedding", "embedding", first, embedding_parameters(spec, recipe))
+    head = _part("head", "head", last, head_parameters(spec, recipe))
+    if spec.tied_embeddings and not embedding.parameters[0].frozen:  # the lookup's gradient and the head's
         head = replace(head, lines=(*head.lines, *_added(embedding.parameters[0].total, "embedding")))
     return (embedding, *layers, head)
 
@@ -112,8 +142,8 @@ def _part(
         activations=tape.activations(),
         parameters=parameters,
         recomputed_bytes=sum(each.total_bytes for each in tape.activations(recomputed=True)),
-        forward_temporary_bytes=tape.largest_temporary(),
-        backward_temporary_bytes=2 * tape.largest_storage(),
+        forward_temporary_bytes=forward_temporary_bytes(tape),
+        backward_temporary_bytes=backward_temporary_bytes(tape),
     )
 
 
@@ -125,8 +155,16 @@ def _there(tape: Tape, context: Context) -> Context:
     return replace(context, mask=tape.given("mask", mask.shape, mask.number_format))
 
 
-def _name(group: LayerGroup, taken: set[str]) -> str:
-    name = ("mixture layer" if group.is_moe else "layer") + (f" window {group.window}" if group.window else "")
+def _keep_mask(maker: Tape, made: Context, tape: Tape, there: Context) -> None:
+    """A mask that a layer keeps is an activation of the part that made it."""
+    if made.mask is not None and there.mask is not None and (keeper := tape.keeper(there.mask)):
+        maker.save(keeper, made.mask)
+
+
+def _name(group: LayerGroup, kind: LayerKind, taken: set[str]) -> str:
+    training = kind.training
+    name = "" if training.trains or training.adapted else "frozen "
+    name += ("mixture layer" if group.is_moe else "layer") + (f" window {group.window}" if group.window else "")
     return f"{name} from {group.first}" if name in taken else name
 
 

@@ -96,12 +96,29 @@ def nanogpt(spec: ModelSpec, T: Amount) -> Amount:
     return palm(spec, T) - 6 * _learned_positions(spec)
 
 
+def llm_foundry(spec: ModelSpec, T: Amount) -> Amount:
+    """6·N + 12·L·D·T, all parameters: PaLM's with the model's width D where PaLM has H·Q.
+
+    Source: `flops_per_batch` in github.com/mosaicml/llm-foundry llmfoundry/models/mpt/modeling_mpt.py.
+    """
+    return six_n(spec, T) + 12 * spec.num_layers * T * spec.hidden_size
+
+
 def torchtitan(spec: ModelSpec, T: Amount) -> Amount:
     """PaLM's, with tables that are only looked up out of N: positions, and the embedding unless it is the head too.
 
-    Source: `get_nparams_and_flops` in github.com/pytorch/torchtitan, which leaves out every `nn.Embedding`.
+    Source: `get_nparams_and_flops` in github.com/pytorch/torchtitan, which leaves out every `nn.Embedding` (2026); its
+    `get_num_flop_per_token` of 2024 left out `tok_embeddings`, which is the same for the models it had.
     """
     return nanogpt(spec, T) - (0 if spec.tied_embeddings else 6 * spec.vocab_size * spec.hidden_size)
+
+
+def megatron_whole(spec: ModelSpec, T: Amount) -> Amount:
+    """6 times the weights of matmuls, head included, and 12·L·H·Q·T: Megatron-Core's count until 2024.
+
+    Source: `num_floating_point_operations` in github.com/NVIDIA/Megatron-LM megatron/training/training.py, core_r0.8.
+    """
+    return megatron(spec, T) + 6 * spec.num_layers * T * _attention_width(spec)
 
 
 def megatron(spec: ModelSpec, T: Amount) -> Amount:
@@ -167,6 +184,12 @@ FORMULAS: Mapping[str, _Formula] = {
         "6·(N - P·D - V·D if untied) + 12·L·H·Q·T",
         "https://github.com/pytorch/torchtitan",
         torchtitan,
+    ),
+    "llm-foundry": ("6·N + 12·L·D·T", "https://github.com/mosaicml/llm-foundry", llm_foundry),
+    "Megatron-Core 2024": (
+        "6·(matmul weights) + 12·L·H·Q·T",
+        "https://github.com/NVIDIA/Megatron-LM/tree/core_r0.8.0",
+        megatron_whole,
     ),
     "Megatron-Core": ("6·(matmul weights) + 6·L·H·Q·T", "https://github.com/NVIDIA/Megatron-LM", megatron),
     "Chinchilla appendix F": (

@@ -2,7 +2,8 @@
 
 A formula here is a function that reads like the module it counts: it takes values (sizes without numbers), says which
 operations run, which storages each keeps for its gradient, and what its backward pass runs. The tape turns that into
-lines and into the list of kept activations. Nothing is executed, and sizes may be symbols.
+lines, into the list of kept activations, and into what is alive beside them (`sweep`). Nothing is executed, and sizes
+may be symbols.
 """
 
 from __future__ import annotations
@@ -11,109 +12,66 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from torchledger.formula.layout import Sizes, contiguous, merged
+from torchledger.formula.kernels import KERNELS, Kernels
+from torchledger.formula.layout import contiguous, merged
+from torchledger.formula.precision import FORMATS
+from torchledger.formula.value import Activation, Value, num_bytes
 from torchledger.ledger import Amount, GradientOf, Line, Phase
 from torchledger.ops import Piece, copy, gradient_accumulation
 
-#: Bytes of an element. A step needs no other formats; FP64 is what autograd wraps Python's numbers in.
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "int64": 8, "bool": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor by its sizes.
-
-    Attributes:
-        shape: sizes.
-        strides: in elements.
-        number_format: format of its elements.
-        storage: index of the storage it lies in; views share one.
-        requires_grad: whether a gradient flows back to it.
-    """
-
-    shape: Sizes
-    strides: Sizes
-    number_format: str
-    storage: int
-    requires_grad: bool = True
-
-    @property
-    def num_elements(self) -> Amount:
-        """Product of its sizes."""
-        product: Amount = 1
-        for size in self.shape:
-            product = product * size
-        return product
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of one element."""
-        return ELEMENT_BYTES[self.number_format]
-
-    def permuted(self, *order: int) -> Value:
-        """Its dimensions in another order; the storage is the same."""
-        return replace(self, shape=tuple(self.shape[i] for i in order), strides=tuple(self.strides[i] for i in order))
-
-    def parted(self, *sizes: Amount) -> Value:
-        """Its last dimension as several."""
-        steps = tuple(step * self.strides[-1] for step in contiguous(sizes))
-        return replace(self, shape=(*self.shape[:-1], *sizes), strides=(*self.strides[:-1], *steps))
-
-    def sliced(self, size: Amount) -> Value:
-        """A part of its last dimension, in the same storage."""
-        return replace(self, shape=(*self.shape[:-1], size))
-
-    def repeated(self, dimension: int, times: Amount) -> Value:
-        """A new dimension that repeats it without a copy (stride 0)."""
-        shape, strides = list(self.shape), list(self.strides)
-        shape.insert(dimension, times)
-        strides.insert(dimension, 0)
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
-
-
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """A storage kept for the backward pass.
-
-    Attributes:
-        name: module and what it is (`layers.*.mlp.up: output`).
-        shape: sizes of the tensor it was made for.
-        number_format: format of its elements.
-        num_bytes: bytes of one of them.
-        times: how many there are.
-        kept_by: the operation that keeps it first.
-    """
-
-    name: str
-    shape: Sizes
-    number_format: str
-    num_bytes: Amount
-    times: Amount
-    kept_by: str
-
-    @property
-    def total_bytes(self) -> Amount:
-        """Bytes of all of them."""
-        return self.num_bytes * self.times
-
 
 @dataclass(slots=True)
-class _Storage:
+class Storage:
+    """Memory that values lie in.
+
+    Attributes:
+        name: module and what it is.
+        shape: sizes of the tensor it was made for.
+        number_format: format of its elements.
+        times: how many there are.
+        is_own: a parameter's, a buffer's or the batch's own storage, which is never an activation.
+        kept_by: the operation that keeps it first; empty where none does.
+        kept_at: forward entry before which it was first kept.
+        recomputed: whether it is made again in the backward pass.
+        num_bytes: bytes of one.
+    """
+
     name: str
-    shape: Sizes
+    shape: tuple[Amount, ...]
     number_format: str
     times: Amount
-    is_own: bool  # a parameter's, a buffer's or the batch's own storage is never an activation
+    is_own: bool
+    num_bytes: Amount
     kept_by: str = ""
-    kept_at: int = 0  # forward entry before which it was first kept
+    kept_at: int = 0
     recomputed: bool = False
 
-    @property
-    def num_bytes(self) -> Amount:
-        product: Amount = ELEMENT_BYTES[self.number_format]
-        for size in self.shape:
-            product = product * size
-        return product
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation as a sweep over the step's memory sees it.
+
+    Attributes:
+        reads: what it reads.
+        made: storages that it makes, its result first.
+        saved: storages that its gradient needs.
+        remade: values that a compiler makes again for its gradient.
+        differentiable: whether it runs backward at all.
+        holds: storages that are alive meanwhile, by name of whoever calls it.
+        passes: of so many of its first operands the gradient is that of its result, the same memory.
+        over: its gradient is written over what it saved.
+        region: number of the checkpoint that it runs in; 0 is none.
+    """
+
+    reads: tuple[Value, ...]
+    made: tuple[int, ...]
+    saved: tuple[int, ...]
+    remade: tuple[Value, ...]
+    differentiable: bool
+    holds: tuple[int, ...]
+    passes: int
+    over: bool
+    region: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,34 +93,51 @@ class _Entry:
         )
 
 
+def _wide(piece: Piece, times: Amount) -> Piece:
+    """So many of it in one kernel: a grouped matmul is `b` products."""
+    shape = tuple((name, size * times if name == "b" else size) for name, size in piece.shape)
+    return replace(piece, work=piece.work * times, shape=shape)
+
+
 class Tape:
     """What a walk leaves behind.
 
     Args:
-        precision: `fp32`, or `bf16` for matmuls under autocast.
+        precision: `Recipe.precision`.
+        kernels: which kernels run.
+        trains: whether the parameters that are walked over are trained.
+        lora_rank: rank of the adapters beside the linear layers of attention and MLP; 0 is none.
     """
 
-    def __init__(self, precision: str) -> None:
-        self.precision = precision
+    def __init__(
+        self, precision: str, kernels: Kernels = KERNELS["cpu"], *, trains: bool = True, lora_rank: Amount = 0
+    ) -> None:
+        self.formats = FORMATS[precision]
+        self.kernels = kernels
+        self.trains = trains
+        self.lora_rank = lora_rank
         self.assumptions: list[str] = []
+        self.storages: list[Storage] = []
+        self.operations: list[Operation] = []
         self._prefix = ""
         self._times: Amount = 1
-        self._storages: list[_Storage] = []
+        self._group: Amount = 1
         self._forward: list[_Entry] = []
         self._backward: list[list[_Entry]] = []
         self._recompute: list[_Entry] = []
         self._last_save = 0
-        self._checkpointing = False
+        self._region, self._num_regions = 0, 0
 
     @contextmanager
-    def inside(self, path: str, times: Amount = 1) -> Iterator[None]:
-        """Everything in here belongs to the module `path` and runs `times` as often."""
-        prefix, before = self._prefix, self._times
-        self._prefix, self._times = f"{prefix}{path}." if path else prefix, before * times
+    def inside(self, path: str, times: Amount = 1, *, grouped: bool = False) -> Iterator[None]:
+        """Everything in here belongs to the module `path` and runs `times` as often, or `times` wide in one kernel."""
+        prefix, before, group = self._prefix, self._times, self._group
+        self._prefix = f"{prefix}{path}." if path else prefix
+        self._times, self._group = (before, group * times) if grouped else (before * times, group)
         try:
             yield
         finally:
-            self._prefix, self._times = prefix, before
+            self._prefix, self._times, self._group = prefix, before, group
 
     @contextmanager
     def checkpoint(self, kept: Sequence[Value]) -> Iterator[None]:
@@ -171,43 +146,113 @@ class Tape:
         The second run stops at the last tensor that is saved (non-reentrant checkpoint with early stop,
         torch/utils/checkpoint.py), so that operations after it run once.
         """
-        start = len(self._forward)
-        self._checkpointing, self._last_save = True, start
+        start, first, outside = len(self._forward), len(self.operations), self._region
+        self._num_regions += 1
+        self._region, self._last_save = self._num_regions, start
         try:
             yield
         finally:
-            self._checkpointing = False
+            self._region = outside
+        if not any(operation.differentiable for operation in self.operations[first:]) and first != len(self.operations):
+            return  # nothing in here has a gradient
         for value in kept:
             self._keep("checkpoint", value, start)
         self._recompute += [replace(entry, storages=()) for entry in self._forward[start : self._last_save]]
 
     def matmul_format(self, operand: Value) -> str:
-        """Format in which products of `operand` run: BF16 under autocast, its own otherwise."""
-        return "bf16" if self.precision == "bf16" else operand.number_format
+        """Format of the result of a product of `operand`: autocast's where it is on, its own otherwise."""
+        return self.formats.value if self.formats.is_autocast else operand.number_format
+
+    def product_format(self, number_format: str) -> str:
+        """Format that the multiplications of such operands run in: TF32 in place of FP32 where that is asked for."""
+        return self.formats.product if number_format == self.formats.value else number_format
 
     def make(self, name: str, shape: Sequence[Amount], number_format: str, *, requires_grad: bool = True) -> Value:
         """A new contiguous storage."""
         sizes = tuple(shape)
-        self._storages.append(_Storage(self._prefix + name, sizes, number_format, self._times, is_own=False))
-        return Value(sizes, contiguous(sizes), number_format, len(self._storages) - 1, requires_grad)
+        size = num_bytes(sizes, number_format)
+        self.storages.append(Storage(self._prefix + name, sizes, number_format, self._times, False, size * self._group))
+        return Value(sizes, contiguous(sizes), number_format, len(self.storages) - 1, requires_grad)
 
     def given(self, name: str, shape: Sequence[Amount], number_format: str, *, requires_grad: bool = False) -> Value:
         """A tensor that is there before the step: a parameter, a buffer, the batch."""
         value = self.make(name, shape, number_format, requires_grad=requires_grad)
-        self._storages[value.storage].is_own = True
+        self.storages[value.storage].is_own = True
         return value
 
     def receive(self, name: str, value: Value) -> Value:
         """The same tensor under the account of the module that receives it (a layer its predecessor's output)."""
-        assert not self._storages[value.storage].kept_by, "its maker has no use for it any more"
+        assert not self.storages[value.storage].kept_by, "its maker has no use for it any more"
         return self.make(name, value.shape, value.number_format, requires_grad=value.requires_grad)
+
+    def op(
+        self,
+        path: str,
+        name: str,
+        forward: Sequence[Piece],
+        *made: Value,
+        reads: Sequence[Value],
+        backward: Sequence[Piece] = (),
+        keeps: Sequence[Value] = (),
+        keeps_made: Sequence[Value] = (),
+        trains: bool = False,
+        number_format: str = "",
+        holds: Sequence[Value] = (),
+        passes: int = 0,
+        over: bool = False,
+    ) -> Value:
+        """One operation: forward pieces run and make `made`; it keeps storages and runs backward if it has a gradient.
+
+        Args:
+            path: module below the present one.
+            name: what keeps the storages.
+            forward: pieces of the forward pass.
+            made: its result, and whatever else it makes.
+            reads: what it reads.
+            backward: pieces of the backward pass.
+            keeps: operands that it keeps.
+            keeps_made: results that it keeps.
+            trains: whether it trains a parameter of its own.
+            number_format: format of the arithmetic; nothing is that of the result.
+            holds: what is alive meanwhile, by a name of whoever calls it.
+            passes: of so many of its first operands the gradient is that of its result, in the same memory.
+            over: its gradient is written over what it kept.
+
+        Returns:
+            The result, without a gradient where nothing above it has one.
+        """
+        requires = trains or any(value.requires_grad for value in reads)
+        number_format = number_format or made[0].number_format
+        cheap = tuple(value for value in keeps if value.is_cheap) if requires else ()
+        if requires:
+            self.save(name, *(value for value in keeps if not value.is_cheap))
+        self.run(path, forward, number_format, *made)
+        if requires:
+            self.save(name, *(value for value in keeps_made if not value.is_cheap))
+            self.then(path, backward, number_format)
+        self.operations.append(
+            Operation(
+                tuple(reads),
+                tuple(value.storage for value in made),
+                tuple(value.storage for value in (*keeps, *keeps_made) if not value.is_cheap) if requires else (),
+                cheap,
+                requires,
+                tuple(value.storage for value in holds),
+                passes,
+                over,
+                self._region,
+            )
+        )
+        return made[0] if made[0].requires_grad == requires else replace(made[0], requires_grad=requires)
 
     def save(self, op: str, *values: Value) -> None:
         """`op` keeps the storages of `values` for its gradient. Call it before `run` for inputs, after for outputs."""
+        if not values:
+            return
         self._last_save = len(self._forward)
         for value in values:
-            if self._checkpointing:
-                self._storages[value.storage].recomputed = True
+            if self._region:
+                self.storages[value.storage].recomputed = True
             else:
                 self._keep(op, value, self._last_save)
 
@@ -224,22 +269,23 @@ class Tape:
         return (self._prefix + module).rstrip(".")
 
     def _keep(self, op: str, value: Value, position: int) -> None:
-        storage = self._storages[value.storage]
+        storage = self.storages[value.storage]
         if not storage.kept_by:
             storage.kept_by, storage.kept_at = op, position
 
     def run(self, module: str, pieces: Sequence[Piece], number_format: str, *made: Value) -> None:
         """The pieces run in the forward pass; storages of `made` are accounted to the first."""
         storages = tuple(value.storage for value in made)
+        path = self._path(module)
+        pieces = pieces if self._group == 1 else [_wide(piece, self._group) for piece in pieces]
         for number, piece in enumerate(pieces):
-            self._forward.append(
-                _Entry(self._path(module), piece, number_format, self._times, storages if number == 0 else ())
-            )
+            self._forward.append(_Entry(path, piece, number_format, self._times, storages if number == 0 else ()))
 
     def then(self, module: str, pieces: Sequence[Piece], number_format: str) -> None:
         """The pieces run in the backward pass of what was run last."""
-        entries = [_Entry(self._path(module), piece, number_format, self._times) for piece in pieces]
-        self._backward.append(entries)
+        path = self._path(module)
+        pieces = pieces if self._group == 1 else [_wide(piece, self._group) for piece in pieces]
+        self._backward.append([_Entry(path, piece, number_format, self._times) for piece in pieces])
 
     def fan_out(self, path: str, value: Value, readers: int) -> None:
         """`value` is read by several operations, whose gradients are added: `readers` - 1 adds an element."""
@@ -253,16 +299,16 @@ class Tape:
         target = value.number_format if number_format is None else number_format
         made = self.make(name, value.shape, target, requires_grad=value.requires_grad)
         op = "copy" if target == value.number_format else "cast"
-        there = copy(
-            value.num_elements, element_bytes=value.element_bytes, output_element_bytes=made.element_bytes, op=op
-        )
-        back = copy(
-            value.num_elements, element_bytes=made.element_bytes, output_element_bytes=value.element_bytes, op=op
-        )
+        n, size, other = value.num_elements, value.element_bytes, made.element_bytes
+        there = copy(n, element_bytes=size, output_element_bytes=other, op=op)
+        back = copy(n, element_bytes=other, output_element_bytes=size, op=op)
         self.run(module, there, target, made)
         if value.requires_grad:
             self.then(module, back, value.number_format)
-        return made
+        self.operations.append(
+            Operation((value,), (made.storage,), (), (), value.requires_grad, (), 0, False, self._region)
+        )
+        return replace(made, is_cheap=value.is_cheap) if value.is_cheap else made
 
     def cast(self, module: str, name: str, value: Value, number_format: str) -> Value:
         """`value` in `number_format`: itself where it is in it, a copy otherwise."""
@@ -292,27 +338,19 @@ class Tape:
             Activation(
                 each.name, each.shape, each.number_format, each.num_bytes, each.times, each.kept_by or "checkpoint"
             )
-            for each in self._storages
+            for each in self.storages
             if not each.is_own and (each.recomputed and not each.kept_by if recomputed else each.kept_by)
         )
 
     def keeper(self, value: Value) -> str:
         """The operation that keeps the storage of `value`; empty where nothing does."""
-        return self._storages[value.storage].kept_by
-
-    def largest_storage(self) -> Amount:
-        """Bytes of the largest tensor that is made."""
-        return max((each.num_bytes for each in self._storages if not each.is_own), default=0)
-
-    def largest_temporary(self) -> Amount:
-        """Bytes of the largest tensor that is made and not kept."""
-        return max((each.num_bytes for each in self._storages if not each.is_own and not each.kept_by), default=0)
+        return self.storages[value.storage].kept_by
 
     def _kept_by_entry(self) -> dict[int, Amount]:
         """Bytes kept by forward entry: the one that made the storage, or the one that first keeps a layer's input."""
         made = {storage: number for number, entry in enumerate(self._forward) for storage in entry.storages}
         kept: dict[int, Amount] = {}
-        for number, each in enumerate(self._storages):
+        for number, each in enumerate(self.storages):
             if each.kept_by and not each.is_own:
                 entry = made.get(number, each.kept_at)
                 kept[entry] = kept.get(entry, 0) + each.num_bytes
