@@ -74,7 +74,8 @@ def _stack(strategy: Strategy, given: frozenset[str]) -> str:
 
 def _batch_size(recipe: Recipe, replicas: int) -> int:
     """Sequences of about so many tokens, equally many for every replica."""
-    wanted = _assumed()["batch"]["tokens"] / recipe.sequence_length
+    tokens: int = _assumed()["batch"]["tokens"]
+    wanted = tokens / recipe.sequence_length
     return max(1, round(wanted / replicas)) * replicas
 
 
