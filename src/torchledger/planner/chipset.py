@@ -48,7 +48,9 @@ def _sustained(chip: Chip, number_format: str, constants: Constants) -> float | 
         return None
     measured = peak.measured_flops_per_s
     if measured is None:  # the share of the best measured format of the chip, else of chips like it
-        shares = [each.measured_flops_per_s / each.dense_flops_per_s for each in chip.peaks if each.measured_flops_per_s]
+        shares = [
+            each.measured_flops_per_s / each.dense_flops_per_s for each in chip.peaks if each.measured_flops_per_s
+        ]
         others = _facts()["unmeasured"]
         share = max(shares) if shares else others.get(chip.architecture.lower(), others["all"])
         measured = peak.dense_flops_per_s * share

@@ -20,7 +20,9 @@ def update_bytes(optimizer: OptimizerSpec, precision: str) -> float:
     if precision == "bf16-pure":
         state //= 2
     narrow = precision not in {"fp32", "tf32", "bf16", "fp16"}
-    master = 4 if precision in {"fp32", "tf32", "bf16", "fp16", "bf16-master", "fp16-master", "fp8", "mxfp8", "nvfp4"} else 2
+    master = (
+        4 if precision in {"fp32", "tf32", "bf16", "fp16", "bf16-master", "fp16-master", "fp8", "mxfp8", "nvfp4"} else 2
+    )
     gradient = 2 if precision in {"bf16-pure", "bf16-moments"} else 4
     clip = gradient if optimizer.gradient_clip > 0 else 0
     return clip + gradient + 2 * master + 2 * state + (2 if narrow and master == 4 else 0)
