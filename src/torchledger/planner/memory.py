@@ -40,6 +40,21 @@ class Shares(NamedTuple):
     expert_weight: int
 
 
+class Standing(NamedTuple):
+    """Bytes that are alive throughout a step.
+
+    Attributes:
+        parameters, gradients, master, state: by part.
+        own: elements that this rank's optimizer updates.
+    """
+
+    parameters: float
+    gradients: float
+    master: float
+    state: float
+    own: float
+
+
 class Moments(NamedTuple):
     """Bytes alive at the moments of a step beside what is always alive.
 
@@ -85,20 +100,10 @@ def stage_memory(
     beside = overhead(stack)
     moments = _moments(totals, recipe, strategy, stack, rule=rule, shares=shares)
 
-    trained, trained_expert = totals.num_trainable, totals.num_trainable_expert
-    own = trained / shares.state + trained_expert / shares.expert_state
-    parameters = rule.weight * (
-        totals.num_parameters / shares.weight + totals.num_expert_parameters / shares.expert_weight
-    )
-    gradients = rule.gradient * (trained / shares.gradient + trained_expert / shares.expert_gradient)
-    gradients += rule.fresh * (trained + trained_expert)
-    if stack.bucketed_gradients and level == 0 and strategy.data_parallel * strategy.context_parallel > 1:
-        gradients *= 2
-    master = rule.master * own
-    state = rule.moments * own + (rule.end_moments - rule.moments) * totals.num_ends / shares.state
-    host = 0.0
+    held = _standing(totals, strategy, stack, rule, shares)
+    master, state, host = held.master, held.state, 0.0
     if recipe.offload_optimizer:
-        host, master, state = master + state + 4 * own, 0.0, 0.0
+        host, master, state = master + state + 4 * held.own, 0.0, 0.0
     activations = moments.activations
     if recipe.offload_activations:
         away = activations * recipe.offload_activations
@@ -111,8 +116,8 @@ def stage_memory(
     # segments of the pass are too small for the step's copies, and the pools of two streams are never shared
     apart = moments.pool + (0.0 if stack.expandable_segments else moments.step - more)
     parts = {
-        "parameters": int(parameters),
-        "gradients": int(gradients),
+        "parameters": int(held.parameters),
+        "gradients": int(held.gradients),
         "master weights": int(master),
         "optimizer state": int(state),
         "gathered weights": int(moments.gathered),
@@ -147,6 +152,22 @@ def _shares(strategy: Strategy, level: int) -> Shares:
     )
 
 
+def _standing(totals: StageTotals, strategy: Strategy, stack: Stack, rule: StateRule, shares: Shares) -> Standing:
+    trained, trained_expert = totals.num_trainable, totals.num_trainable_expert
+    own = trained / shares.state + trained_expert / shares.expert_state
+    gradients = rule.gradient * (trained / shares.gradient + trained_expert / shares.expert_gradient)
+    gradients += rule.fresh * (trained + trained_expert)
+    if stack.bucketed_gradients and not strategy.shard_level and strategy.data_parallel * strategy.context_parallel > 1:
+        gradients *= 2
+    return Standing(
+        rule.weight * (totals.num_parameters / shares.weight + totals.num_expert_parameters / shares.expert_weight),
+        gradients,
+        rule.master * own,
+        rule.moments * own + (rule.end_moments - rule.moments) * totals.num_ends / shares.state,
+        own,
+    )
+
+
 def _moments(
     totals: StageTotals, recipe: Recipe, strategy: Strategy, stack: Stack, *, rule: StateRule, shares: Shares
 ) -> Moments:
@@ -157,7 +178,8 @@ def _moments(
     )
     in_bucket = min(stack.bucket_elements, totals.num_trainable + totals.num_trainable_expert) * computed
     pool = 0.0
-    if strategy.shard_level == 3 and (shares.weight > 1 or computed != rule.weight):
+    gathers = strategy.shard_level == 3 and (shares.weight > 1 or computed != rule.weight)
+    if gathers:
         ends = totals.num_ends if stack.root_holds_embedding else 0
         if strategy.reshard and (strategy.pipeline_parallel == 1 or stack.reshard):
             layers = computed * layer * (1 + strategy.prefetch)
@@ -185,12 +207,17 @@ def _moments(
     step = _step(totals, recipe, strategy, rule, shares)
     if strategy.shard_level < 2:
         step = max(step, in_bucket * stack.num_buckets)
+    made = temporaries = logits = 0.0
     if worst == 0:
-        made = totals.recomputed_bytes
-        return Moments(alive, made, totals.layer_bytes - made, 0.0, at_layer, buffers, step, pool)
-    if worst == 1:
-        return Moments(alive, 0.0, 0.0, totals.head_bytes, at_head, buffers, step, pool)
-    return Moments(alive - totals.micro_batch_bytes, 0.0, 0.0, 0.0, at_end, buffers, step, pool)
+        made, extra = totals.recomputed_bytes, at_layer
+        temporaries = totals.layer_bytes - made
+    elif worst == 1:
+        logits, extra = totals.head_bytes, at_head
+    else:
+        alive, extra = alive - totals.micro_batch_bytes, at_end
+    if gathers:
+        return Moments(alive, made, temporaries, logits, extra, buffers, step, pool)
+    return Moments(alive, made, temporaries + extra, logits, 0.0, buffers, step, pool)
 
 
 def _step(totals: StageTotals, recipe: Recipe, strategy: Strategy, rule: StateRule, shares: Shares) -> float:
