@@ -60,6 +60,7 @@ COLUMNS: Mapping[str, str] = {
     "offload_activations": "share of the kept activations that waits in host memory",
     "overlap_data": "gradient reduction and weight gathering beside the compute: on or off",
     "overlap_tensor": "tensor parallel collectives beside their matmuls: on or off",
+    "task": "pre-training or fine-tuning",
     "lora_rank": "rank of the adapters that alone are trained",
     "step_time_s": "seconds of a step",
     "tokens_per_s_per_gpu": "or tokens per second of one chip",
