@@ -19,13 +19,21 @@ from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.data_parallel import data_rules
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.fabric import Fabric
+from torchledger.planner.memory import stage_memory
+from torchledger.planner.outcome import Estimate, StageMemory
 from torchledger.planner.piece_cost import PieceCost, piece_cost
+from torchledger.planner.schedule import in_flight
 from torchledger.planner.shard import micro_batch_size, num_micro_batches
 from torchledger.planner.stack import stack
-from torchledger.planner.stage import Block
+from torchledger.planner.stage import Block, Stage
 from torchledger.planner.step import StepCost, StepRules, step_cost
+from torchledger.planner.totals import totals
 from torchledger.planner.update import update_bytes
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec.recipe import Recompute
+
+#: [stage][chunk] blocks, what each costs, and how many of them.
+Stages = tuple[tuple[tuple[tuple[Block, PieceCost, int], ...], ...], ...]
 
 
 class Costed(NamedTuple):
@@ -55,6 +63,21 @@ class Estimator:
             cluster, link_share=self.constants.link_share, network_share=self.constants.network_share
         )
         self._costed: dict[tuple[object, ...], Costed] = {}
+        self._others: dict[Recompute, Estimator] = {recipe.recompute: self}
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """Bytes of a chip as its driver reports them; as sold where nobody wrote that down; nothing if unknown."""
+        chip = self.cluster.chip
+        return chip.memory_bytes_reported or chip.memory_bytes_nominal
+
+    def at(self, recompute: Recompute) -> Estimator:
+        """The same question with another recompute, remembered."""
+        found = self._others.get(recompute)
+        if found is None:
+            recipe = replace(self.recipe, recompute=recompute)
+            found = self._others[recompute] = Estimator(self.spec, recipe, self.cluster, constants=self.constants)
+        return found
 
     def costed(self, strategy: Strategy) -> Costed:
         """The layout's distinct blocks with their costs, remembered by what of the layout they depend on."""
@@ -89,7 +112,7 @@ class Estimator:
         )
         return Costed(found, costs)
 
-    def stages(self, strategy: Strategy) -> tuple[tuple[tuple[tuple[Block, PieceCost, int], ...], ...], ...]:
+    def stages(self, strategy: Strategy) -> Stages:
         """[stage][chunk] blocks, what each costs and how many of them."""
         costed = self.costed(strategy)
         kinds = tuple((each.block.kind, each.first_layer, each.num_layers) for each in costed.pieces)
@@ -117,6 +140,39 @@ class Estimator:
     def step(self, strategy: Strategy) -> StepCost:
         """Seconds of the layout's step, by part."""
         return step_cost(self.stages(strategy), strategy, self.rules(strategy), self.fabric, self.constants)
+
+    def held(self, strategy: Strategy) -> tuple[Stage, ...]:
+        """What every pipeline rank holds."""
+        flying = in_flight(
+            strategy.schedule,
+            strategy.pipeline_parallel,
+            strategy.virtual_stages,
+            num_micro_batches(self.recipe, strategy),
+        )
+        return tuple(
+            Stage(index, tuple(tuple((block, count) for block, _, count in chunk) for chunk in stage), flying[index])
+            for index, stage in enumerate(self.stages(strategy))
+        )
+
+    def memory(self, strategy: Strategy, stage: Stage) -> StageMemory:
+        """Memory of a rank of a stage, by part."""
+        last = strategy.pipeline_parallel - 1
+        neighbours = (stage.index > 0) + (stage.index < last)
+        return stage_memory(
+            totals(stage.chunks, stage.in_flight, neighbours),
+            self.recipe,
+            strategy,
+            stack(strategy.stack),
+            capacity_bytes=self.capacity_bytes,
+            chips_per_island=self.cluster.chips_per_island,
+        )
+
+    def estimate(self, strategy: Strategy, recompute: Recompute | None = None) -> Estimate:
+        """Seconds of a step and bytes of the fullest rank of a layout that can be."""
+        if recompute is not None and recompute != self.recipe.recompute:
+            return self.at(recompute).estimate(strategy)
+        peak = max(self.memory(strategy, stage).peak_bytes for stage in self.held(strategy))
+        return Estimate(self.step(strategy).step_s, peak)
 
 
 def _with_copied_head(found: tuple[Piece, ...]) -> tuple[Piece, ...]:

@@ -6,47 +6,28 @@ what was assumed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from torchledger.formula import count
-from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Ledger
-from torchledger.machine import Chip, Cluster, NoPeak
+from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS
+from torchledger.machine import Chip, Cluster
+from torchledger.planner.block import meant_precision, stream_format
 from torchledger.planner.causes import stage_seconds
 from torchledger.planner.constants import Constants
 from torchledger.planner.energy import carbon_kg, power
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.losses import losses
 from torchledger.planner.outcome import Plan, StagePlan
-from torchledger.planner.rules import refuse_impossible
+from torchledger.planner.rules import layout_notes, refuse_impossible
+from torchledger.planner.stack import stack
 from torchledger.planner.stage_ledger import stage_ledger
+from torchledger.planner.step import StepCost
+from torchledger.planner.terms import RunTerms
 from torchledger.planner.time_line import time_lines
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 _S_PER_DAY = 86400
-
-
-@dataclass(frozen=True, slots=True)
-class RunTerms:
-    """What a run's cost depends on beside its steps; nothing is unknown, or the default that the answer states.
-
-    Attributes:
-        price_per_chip_hour: of one chip; without it money is unknown.
-        carbon_g_per_kwh: of the grid; without it carbon is unknown.
-        tdp_share, host_w, pue: for `energy.power`.
-        goodput, evaluation, failures_per_chip_hour, restart_s, checkpoint_s: for `losses.losses`.
-    """
-
-    price_per_chip_hour: float | None = None
-    carbon_g_per_kwh: float | None = None
-    tdp_share: float | None = None
-    host_w: float | None = None
-    pue: float | None = None
-    goodput: float | None = None
-    evaluation: float | None = None
-    failures_per_chip_hour: float | None = None
-    restart_s: float | None = None
-    checkpoint_s: float | None = None
 
 
 def plan(
@@ -78,19 +59,7 @@ def plan(
     terms = RunTerms() if terms is None else terms
     estimator = Estimator(spec, recipe, cluster, constants=constants) if estimator is None else estimator
     step = estimator.step(strategy)
-    stages = estimator.stages_of(strategy)
-    memories = [estimator.memory(strategy, stage) for stage in stages]
-    lines = time_lines(strategy, step, estimator.rules(strategy))
-    plans = tuple(
-        StagePlan(
-            stage=stage,
-            ledger=stage_ledger(estimator, strategy, stage),
-            memory=memory,
-            seconds=stage_seconds(estimator, strategy, step, stage.index),
-            time_line=slots,
-        )
-        for stage, memory, slots in zip(stages, memories, lines, strict=True)
-    )
+    plans = tuple(_stage_plans(estimator, strategy, step))
     whole = count(spec, replace(recipe, accumulation_steps=1))
     model_flops = float(whole.under(MODEL_FLOPS).flops or 0)
     hardware_flops = float(whole.under(HARDWARE_FLOPS).flops or 0)
@@ -116,10 +85,28 @@ def plan(
             energy_j=None,
             carbon_kg=None,
             losses={},
-            assumptions=tuple(dict.fromkeys((*estimator.assumptions(strategy), *whole.assumptions))),
+            assumptions=assumptions(estimator, strategy),
         ),
         terms,
     )
+
+
+def _stage_plans(estimator: Estimator, strategy: Strategy, step: StepCost) -> Iterator[StagePlan]:
+    rules = estimator.rules(strategy)
+    lines = time_lines(strategy, step, rules)
+    pieces = {piece.block: piece for piece in estimator.costed(strategy).pieces}
+    costed = estimator.stages(strategy)
+    size = 4 if stream_format(estimator.recipe, stack(strategy.stack)) == "fp32" else 2
+    for stage, chunks, slots in zip(estimator.held(strategy), costed, lines, strict=True):
+        ledger = stage_ledger(
+            tuple(tuple((pieces[block], count) for block, count in chunk) for chunk in stage.chunks),
+            strategy,
+            rules,
+            estimator.recipe.optimizer,
+            element_bytes=size,
+        )
+        seconds = stage_seconds(chunks, stage.index, step, strategy, rules, estimator.fabric, estimator.constants)
+        yield StagePlan(stage, ledger, estimator.memory(strategy, stage), seconds, slots)
 
 
 def peak_of(chip: Chip, recipe: Recipe) -> float:
@@ -130,6 +117,27 @@ def peak_of(chip: Chip, recipe: Recipe) -> float:
     """
     word = recipe.precision.partition("-")[0]
     return chip.peak({"mxfp8": "fp8", "nvfp4": "fp4"}.get(word, word))
+
+
+def assumptions(estimator: Estimator, strategy: Strategy) -> tuple[str, ...]:
+    """What a layout's figures rest on."""
+    rules = stack(strategy.stack)
+    constants = estimator.constants
+    meant = meant_precision(estimator.recipe, rules)
+    found = [
+        f"stack: {rules.name} ({rules.description}), kernels {rules.kernels!r}",
+        *(
+            [f"precision {estimator.recipe.precision} means {meant} there"]
+            if meant != estimator.recipe.precision
+            else []
+        ),
+        f"time: {constants.source}",
+        "MFU counts contractions, attention as the full square, recompute left out (PaLM, arXiv:2204.02311, appendix B)",
+        *rules.notes,
+        *layout_notes(strategy, estimator.cluster),
+        *estimator.spec.notes,
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def _whole_run(plan: Plan, terms: RunTerms) -> Plan:

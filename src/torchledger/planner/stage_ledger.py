@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchledger import ops
-from torchledger.formula import Parameter, optimizer_lines
+from torchledger.formula import Parameter
+from torchledger.formula.optimizer import optimizer_lines
 from torchledger.ledger import Ledger, Line
 from torchledger.ops import Piece as Operation
 from torchledger.planner.block import Piece

@@ -28,6 +28,7 @@ class StepCost(NamedTuple):
         step_s: all of it.
         pipeline: the micro-batches on the slowest path, bubble and sends included.
         chunks: [stage][chunk] seconds of a micro-batch.
+        send_s: seconds that a stage takes to hand on a micro-batch.
         gather_s: by stage, seconds of weight gathering that show.
         reduce_s: by stage, seconds of gradient reduction that show.
         optimizer_s: seconds of the optimizer on the stage that has most to do.
@@ -37,6 +38,7 @@ class StepCost(NamedTuple):
     step_s: float
     pipeline: PipelineTime
     chunks: tuple[tuple[ChunkCost, ...], ...]
+    send_s: float
     gather_s: tuple[float, ...]
     reduce_s: tuple[float, ...]
     optimizer_s: float
@@ -79,7 +81,7 @@ def step_cost(
     optimizer = max(_parameters(stage, rules.data) for stage in stages) * rules.optimizer_s_per_parameter
     running = pipeline.total_s + max(g + r for g, r in ends) + optimizer
     straggler = running * (constants.overhead * (1 + constants.straggler * rules.doublings) - 1)
-    return StepCost(running + straggler + constants.step_s, pipeline, chunks, gather, reduce, optimizer, straggler)
+    return StepCost(running + straggler + constants.step_s, pipeline, chunks, send_s, gather, reduce, optimizer, straggler)
 
 
 def _chunk_cost(chunk: Chunk, strategy: Strategy, rules: DataRules, fabric: Fabric, constants: Constants) -> ChunkCost:

@@ -8,13 +8,13 @@ from torchledger.planner.step import StepCost, StepRules
 from torchledger.spec import Strategy
 
 
-def time_lines(strategy: Strategy, step: StepCost, rules: StepRules, send_s: float) -> tuple[tuple[Slot, ...], ...]:
+def time_lines(strategy: Strategy, step: StepCost, rules: StepRules) -> tuple[tuple[Slot, ...], ...]:
     """One time line a stage, seconds from the start of the step, which ends at `step.step_s`.
 
     The pipeline is simulated piece by piece; where the closed form that the estimate uses is longer than that (its
     bound, `schedule`), the difference lies between the last piece and the reduction.
     """
-    simulated = simulate(strategy.schedule, step.chunks, rules.num_micro_batches, send_s)
+    simulated = simulate(strategy.schedule, step.chunks, rules.num_micro_batches, step.send_s)
     found = []
     for index, slots in enumerate(simulated.time_lines):
         line = list(slots)
