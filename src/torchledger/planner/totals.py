@@ -90,19 +90,24 @@ def totals(
                 if block.recomputed_bytes + temporaries > beside:
                     made, beside = block.recomputed_bytes, block.recomputed_bytes + temporaries
     return StageTotals(
-        *sums,
-        ends,
-        *layer,
-        embedding,
-        head,
-        largest_tensor,
-        alive,
-        kept,
-        beside,
-        made,
-        head_bytes,
-        output,
-        num_neighbours,
+        num_parameters=sums[0],
+        num_expert_parameters=sums[1],
+        num_trainable=sums[2],
+        num_trainable_expert=sums[3],
+        num_ends=ends,
+        largest_layer=layer[0],
+        largest_layer_expert=layer[1],
+        embedding=embedding,
+        head=head,
+        largest_tensor=largest_tensor,
+        activation_bytes=alive,
+        micro_batch_bytes=micro_batch,
+        layer_kept_bytes=kept,
+        layer_bytes=beside,
+        recomputed_bytes=made,
+        head_bytes=head_bytes,
+        output_bytes=output,
+        num_neighbours=num_neighbours,
     )
 
 
