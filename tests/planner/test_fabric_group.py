@@ -18,7 +18,7 @@ def _counted(size, stride, domain, num_ranks):
 
 @given(st.integers(2, 24), st.integers(1, 12), st.integers(1, 12), st.integers(1, 6))
 def test_a_group_is_what_counting_rank_by_rank_says(size, stride, domain, blocks):
-    """Islands touched, fewest and most members: never better than the worst group, and exact where strides fit islands."""
+    """Islands, fewest and most members: never better than the worst group, and exact where strides fit islands."""
     num_ranks = size * stride * blocks
     group = group_over(size, stride, domain, num_ranks)
     domains, least, most = _counted(size, stride, domain, num_ranks)

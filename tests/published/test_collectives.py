@@ -1,7 +1,7 @@
 """Published times of collectives against `Fabric`: each with its source in collectives.csv.
 
-`used_for` names the constant of planner/data/links.toml that a point set; such points are left out of the errors. None of
-them is a training run.
+`used_for` names the constant of planner/data/links.toml that a point set; such points are left out of the errors. None
+of them is a training run.
 """
 
 import csv
@@ -50,9 +50,6 @@ def _error(row: dict[str, str]) -> float:
 def test_published_collectives_are_predicted(where, bounds):
     """Points that set no constant are met within the stated mean and worst error."""
     errors = [_error(row) for row in ROWS if (row["cluster"], row["how"]) == where and not row["used_for"]]
-    print(
-        f"{' '.join(where)}: {len(errors)} points, mean {mean(map(abs, errors)):.1%}, worst {max(errors, key=abs):+.1%}"
-    )
     assert mean(map(abs, errors)) <= bounds[0]
     assert max(map(abs, errors)) <= bounds[1]
 
@@ -60,7 +57,6 @@ def test_published_collectives_are_predicted(where, bounds):
 def test_over_all_published_points_the_mean_error_is_below_8_percent():
     """72 points of 10 tables that set no constant."""
     errors = [abs(_error(row)) for row in ROWS if not row["used_for"]]
-    print(f"{len(errors)} points, mean {mean(errors):.1%}, worst {max(errors):.1%}")
     assert len(errors) == 72
     assert mean(errors) <= 0.08
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchledger import ops
 from torchledger.ledger import Line
+from torchledger.ops import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter, send
 from torchledger.planner.fabric_ways import Operation
 
 
@@ -37,13 +37,13 @@ def collective_line(
     elements = -(-int(num_bytes) // element_bytes)
     chunk = -(-elements // size)
     if op == "send":
-        pieces = ops.send(elements, element_bytes=element_bytes)
+        pieces = send(elements, element_bytes=element_bytes)
     elif op == "broadcast":
-        pieces = ops.broadcast(size, elements, element_bytes=element_bytes)
+        pieces = broadcast(size, elements, element_bytes=element_bytes)
     elif op == "all_to_all":
-        pieces = ops.all_to_all(size, chunk * size, chunk * size, chunk, element_bytes=element_bytes)
+        pieces = all_to_all(size, chunk * size, chunk * size, chunk, element_bytes=element_bytes)
     else:
-        rule = {"all_gather": ops.all_gather, "reduce_scatter": ops.reduce_scatter, "all_reduce": ops.all_reduce}[op]
+        rule = {"all_gather": all_gather, "reduce_scatter": reduce_scatter, "all_reduce": all_reduce}[op]
         pieces = rule(size, chunk, element_bytes=element_bytes)
     (piece,) = pieces
     return Line(
