@@ -26,13 +26,15 @@ OUR_NAME = {
     "nanoGPT estimate_mfu": "nanoGPT",
     "torchtitan (2026)": "torchtitan",
     "Megatron-Core (2025+), dense": "Megatron-Core",
+    "Megatron-Core (2024), dense": "Megatron-Core 2024",
+    "llm-foundry flops_per_batch": "llm-foundry",
     "Chinchilla appendix F": "Chinchilla appendix F",
     "Chinchilla Table A4 (no embeddings, no logits)": "Chinchilla table A4",
     "Casson openai_flops_per_token x3": "Casson",
     "Narayanan 2021 model FLOPs (no recompute)": "Narayanan",
     "Narayanan 2021 eq. 3 hardware FLOPs (full recompute)": "Narayanan with recompute",
 }
-WITH_N = {"6N", "6N without embeddings", "Kaplan", "PaLM appendix B", "nanoGPT", "torchtitan"}
+WITH_N = {"6N", "6N without embeddings", "Kaplan", "PaLM appendix B", "nanoGPT", "torchtitan", "llm-foundry"}
 
 
 def _rows(name):

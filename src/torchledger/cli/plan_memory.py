@@ -1,4 +1,4 @@
-"""`plan --solve params` or `--solve chips` by memory: the largest model that chips hold, the fewest that hold a model."""
+"""`plan --solve params` or `--solve chips` by memory: the largest model that chips hold, the fewest for a model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import click
 from torchledger import planner, spec
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
-from torchledger.cli.question import Question
+from torchledger.cli.question import Question, as_asked
 from torchledger.formula import memory, num_parameters
 from torchledger.planner import Holding, PlanError
 from torchledger.planner.holding import Activations, activations, family
 from torchledger.planner.state import optimizer_note
 from torchledger.spec import Recipe
-from torchledger.units import format_number, group_digits, parse_count
+from torchledger.units import group_digits, parse_count
 from torchledger.view.largest import chips_screen, holding_screen
 
 _LARGEST_LEVEL = 3
@@ -40,9 +40,7 @@ def answer_memory(question: Question, options: Mapping[str, Any], *, as_json: bo
     chosen = next(holding for holding in holdings if holding.state.name == question.precision)
     assumptions = (
         *_counted_out(chosen),
-        chosen.spread_text if level != _LARGEST_LEVEL else
-        f"the state is spread evenly over all {group_digits(num_chips) if question.solved == 'params' else ''} chips"
-        " (ZeRO level 3 or FSDP)".replace("  ", " "),
+        chosen.spread_text,
         f"optimizer: {question.optimizer}, {optimizer_note(question.optimizer)}",
         "no tokens and days are given, so memory alone sets the limit",
     )
@@ -54,10 +52,8 @@ def answer_memory(question: Question, options: Mapping[str, Any], *, as_json: bo
 
 def _counted_out(chosen: Holding) -> tuple[str, ...]:
     if chosen.activations is None:
-        return (
-            "only the training state is held: activations, buffers and the framework's own memory are not counted"
-            " (--activations kept counts them)",
-        )
+        told = "only the training state is held: activations, buffers and the framework's own memory are not counted"
+        return (f"{told} (--activations kept counts the first)",)
     return (
         chosen.activations.text,
         f"a chip holds {group_digits(chosen.activations.tokens)} tokens at once; --tokens-per-chip says otherwise",
@@ -75,11 +71,13 @@ def _answer_params(
             "arithmetic": [chosen.state.text, chosen.arithmetic],
             "holdings": [holding_answer(holding) for holding in holdings],
         }
-        show_json("plan", _asked(question), answer, assumptions)
+        show_json("plan", as_asked(question), answer, assumptions)
     else:
         show(holding_screen(holdings, question.cluster.chip.name, assumptions, chosen))
     if chosen.params < 1:
-        raise DoesNotFit("the activations alone are larger than a chip: fewer tokens at once, or --activations recomputed")
+        raise DoesNotFit(
+            "the activations alone are larger than a chip: fewer --tokens-per-chip, or --activations recomputed"
+        )
 
 
 def _answer_chips(
@@ -96,7 +94,7 @@ def _answer_chips(
             "arithmetic": [chosen.state.text],
             "holdings": [{"precision": p, "memory": label, "num_chips": n} for (p, label), n in found.items()],
         }
-        show_json("plan", _asked(question), answer, assumptions)
+        show_json("plan", as_asked(question), answer, assumptions)
     else:
         show(chips_screen(holdings, params, question.cluster.chip.name, assumptions, chosen))
     if number is None:
@@ -124,10 +122,15 @@ def _activations(question: Question, options: Mapping[str, Any]) -> Activations 
         return activations(kind, tokens)
     model = question.model
     length = min(spec.default_sequence_length(model), tokens)
-    precision = "fp32" if question.precision in {"fp32", "tf32"} else "bf16"
-    recompute = "full" if kind == "recomputed" else "none"
-    held = memory(model, Recipe(sequence_length=length, precision=precision, recompute=recompute))
-    again = sum(each.num_bytes for each in held.recomputed)
+    held = memory(
+        model,
+        Recipe(
+            sequence_length=length,
+            precision="fp32" if question.precision in {"fp32", "tf32"} else "bf16",
+            recompute="full" if kind == "recomputed" else "none",
+        ),
+    )
+    again = sum(each.total_bytes for each in held.recomputed) / model.num_layers  # one layer's at a time
     per_token = (held.activation_bytes + again) / length
     return family(model.name, num_parameters(model), per_token, tokens)
 
@@ -142,12 +145,6 @@ def holdings_of(question: Question, num_chips: int, precisions: tuple[str, ...])
         for label, num_bytes in known
         if num_bytes is not None
     ]
-
-
-def _asked(question: Question) -> dict[str, Any]:
-    from torchledger.cli.plan_napkin import as_asked
-
-    return as_asked(question)
 
 
 def holding_answer(holding: Holding) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torchledger import planner, spec
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
 from torchledger.cli.plan_memory import answer_memory, holding_answer, holdings_of
-from torchledger.cli.question import Question, read_question
+from torchledger.cli.question import Question, as_asked, read_question
 from torchledger.formula import flops_per_token, num_parameters
 from torchledger.formula.parameters import num_active_parameters
 from torchledger.planner import Napkin, PlanError, Underdetermined
@@ -41,7 +41,9 @@ def answer_napkin(model: str | None, options: Mapping[str, Any], *, as_json: boo
         answer_memory(question, options, as_json=as_json)
         return
     if described is not None and question.solved == "params":
-        raise click.UsageError("MODEL says how many parameters; leave it out to ask for them, or tokens and days to ask memory")
+        raise click.UsageError(
+            "MODEL says how many parameters; leave it out to ask for them, or leave out tokens and days to ask memory"
+        )
     counted = None if described is None else _counted(described, options["sequence"])
     _answer_time(question, counted, as_json=as_json)
 
@@ -60,7 +62,9 @@ def _refuse_nothing(model: str | None, options: Mapping[str, Any]) -> None:
             " `--solve params --on h100x8` for the largest model that fits; or a MODEL for a layout"
         )
     if options["flops"] is not None and not (options["compute_optimal"] and not options["cluster"]):
-        raise click.UsageError("--flops is a budget for --compute-optimal without --on; chips and days give FLOPs by themselves")
+        raise click.UsageError(
+            "--flops is a budget for --compute-optimal without --on; chips and days give FLOPs by themselves"
+        )
 
 
 def _counted(model: ModelSpec, sequence: str | None) -> tuple[float, str, float]:
@@ -82,8 +86,8 @@ def _answer_time(question: Question, counted: tuple[float, str, float] | None, *
     more = (*_with_other_peaks(question, napkin, counted), *question.terms.assumptions, *run.assumptions)
     holdings = [] if napkin.num_chips is None else holdings_of(question, napkin.num_chips, (question.precision,))
     if as_json:
-        answer = _napkin_answer(napkin, run, [{**holding_answer(h), "share_needed": h.share_needed(napkin.params)} for h in holdings])
-        show_json("plan", as_asked(question), answer, (*napkin.assumptions, *more))
+        state = [{**holding_answer(h), "share_needed": h.share_needed(napkin.params)} for h in holdings]
+        show_json("plan", as_asked(question), _napkin_answer(napkin, run, state), (*napkin.assumptions, *more))
     else:
         told = replace(napkin, assumptions=(*napkin.assumptions, *more))
         show(napkin_screen(told, question.cluster.chip.name, holdings, run))
@@ -116,7 +120,9 @@ def _solve(
     mfu, text = assumed.mfu, assumed.text
     if counted is not None:
         mfu = assumed.mfu * counted[2]
-        text += f"; that speed is {format_percent(mfu)} by this model's own FLOPs, {format_number(counted[2])} times 6·N"
+        text += (
+            f"; that speed is {format_percent(mfu)} by this model's own FLOPs, {format_number(counted[2])} times 6·N"
+        )
     if mfu >= 1:
         raise PlanError(f"{text}: more than the peak, so no usual MFU can be assumed; give --mfu")
     return planner.solve(**known, mfu=mfu, assumptions=(*assumptions, f"{text}; --mfu says otherwise"))
@@ -132,13 +138,11 @@ def _peak(question: Question) -> tuple[float, str]:
     )
 
 
-def _with_other_peaks(
-    question: Question, napkin: Napkin, counted: tuple[float, str, float] | None
-) -> tuple[str, ...]:
+def _with_other_peaks(question: Question, napkin: Napkin, counted: tuple[float, str, float] | None) -> tuple[str, ...]:
     """What other figures in print for the same peak would answer, so that nobody has to wonder."""
     if question.peak_flops_per_s is not None or not napkin.solved:
         return ()
-    name = napkin.solved[0]
+    name = "days" if "days" in napkin.solved else napkin.solved[0]
     notes = []
     for quoted in question.cluster.chip.quoted:
         if quoted.what == f"dense.{question.number_format}":
@@ -149,24 +153,6 @@ def _with_other_peaks(
                 f" {name} {'is' if mine == theirs else 'would be'} {theirs} with {'either' if mine == theirs else 'it'}"
             )
     return tuple(notes)
-
-
-def as_asked(question: Question) -> dict[str, Any]:
-    """The question for a JSON answer."""
-    return {
-        **question.given,
-        "solved": question.solved,
-        "model": None if question.model is None else question.model.name,
-        "chip": question.cluster.chip.key,
-        "precision": question.precision,
-        "optimizer": question.optimizer,
-        "gradients": question.gradients,
-        "compute_optimal": None if question.law is None else question.law.name,
-        **asdict(question.terms.run),
-        "money": question.money,
-        "currency": question.currency,
-        "peak_flops_per_s": question.peak_flops_per_s,
-    }
 
 
 def _napkin_answer(napkin: Napkin, run: Run, state: list[dict[str, Any]]) -> dict[str, Any]:

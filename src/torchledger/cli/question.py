@@ -1,19 +1,41 @@
-"""What is asked of the napkin, read from the options of `plan`."""
+"""What is asked of `plan`: which kind of question its options ask, and the napkin's question itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import click
 
 from torchledger import machine, planner
 from torchledger.cli.quantity import OPEN
+from torchledger.cli.terms import Terms, read_terms
 from torchledger.machine import Cluster
+from torchledger.planner.budget import Law, law
+from torchledger.spec import ModelSpec
 
 #: Other names of quantities that people write.
 OTHER_NAMES = {"chips": "num_chips", "gpus": "num_chips", "parameters": "params", "time": "days"}
+
+Kind = Literal["audit", "layout", "optimum", "napkin"]
+
+
+def kind_of_question(model: str | None, options: Mapping[str, Any]) -> Kind:
+    """Which planner answers.
+
+    A model asks for a layout, unless something only a napkin has is said: an MFU, a quantity to solve for, or
+    `--napkin`. Compute-optimal training asks for no chips.
+    """
+    if options["audit_mfu"]:
+        return "audit"
+    asked = options["solve"] is not None or any(options[name] == OPEN for name in (*planner.QUANTITIES, "money"))
+    on_napkin = options["napkin"] or options["mfu"] is not None or options["compute_optimal"] or asked
+    if options.get("config_file") is not None or (model is not None and not on_napkin):
+        return "layout"
+    if options["compute_optimal"] and not options["cluster"]:
+        return "optimum"
+    return "napkin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +46,13 @@ class Question:
         given: the known quantities of `planner.QUANTITIES`.
         solved: the one that is asked for; nothing where it follows from what is left out.
         cluster: the chips, their number as `--on` says it.
-        precision, optimizer: of the training state.
-        price_per_chip_hour, money: in `currency`; `None` where not given.
+        precision, optimizer, gradients: of the training state; gradients nothing is the precision's own format.
+        terms: price, power, carbon, losses.
+        money: the whole budget, in `currency`; `None` where not given.
+        currency: of money and price.
         peak_flops_per_s: another peak than the catalog's; `None` takes the catalog's.
+        law: of compute-optimal training, where that is asked for.
+        model: a model in place of a number of parameters.
     """
 
     given: Mapping[str, float]
@@ -34,25 +60,40 @@ class Question:
     cluster: Cluster
     precision: str
     optimizer: str
-    price_per_chip_hour: float | None
+    gradients: str | None
+    terms: Terms
     money: float | None
     currency: str
     peak_flops_per_s: float | None
+    law: Law | None = None
+    model: ModelSpec | None = None
 
     @property
     def asks_memory(self) -> bool:
-        """Whether the largest model is asked for and nothing about time is given: memory alone answers."""
-        timed = {"tokens", "days"} <= self.given.keys() or self.money is not None
-        return self.solved == "params" and not timed
+        """Whether memory alone answers: the largest model, or the fewest chips, with nothing said about time."""
+        timed = {"tokens", "days"} & self.given.keys() or self.money is not None or self.law is not None
+        return not timed and (self.solved == "params" or (self.solved == "num_chips" and "params" in self.given))
 
     @property
     def number_format(self) -> str:
         """What the matmuls run in."""
         return self.precision.partition("-")[0]
 
+    @property
+    def state(self) -> planner.StateBytes:
+        """Bytes per parameter."""
+        return planner.state_bytes(self.precision, self.optimizer, self.gradients)
 
-def read_question(options: Mapping[str, Any]) -> Question:
+
+def read_question(
+    options: Mapping[str, Any], model: ModelSpec | None = None, num_params: int | None = None
+) -> Question:
     """The question, with what is asked for taken out of what is given.
+
+    Args:
+        options: of the command.
+        model: a model that stands in place of `--params`, with `num_params` parameters.
+        num_params: of the model.
 
     Raises:
         click.UsageError: no chips, two quantities asked for, or one both given and asked for.
@@ -61,38 +102,75 @@ def read_question(options: Mapping[str, Any]) -> Question:
         raise click.UsageError("which chips? Give --on, for example --on h100x1024 (`torchledger machines` lists them)")
     cluster = machine.parse_cluster(options["cluster"])
     values = {name: options[name] for name in planner.QUANTITIES if options[name] is not None}
+    if num_params is not None and options["params"] not in {None, OPEN}:
+        raise click.UsageError("MODEL and --params both say how many parameters; leave one of the two out")
+    money = None if options["money"] == OPEN else options["money"]
     asked = {name for name, value in values.items() if value == OPEN}
+    if options["money"] == OPEN:
+        asked.add("money")
     if options["solve"]:
         asked.add(OTHER_NAMES.get(options["solve"], options["solve"]))
     if len(asked) > 1:
-        raise click.UsageError(f"one quantity is asked for at a time, not {len(asked)}: {', '.join(sorted(asked))}")
+        raise click.UsageError(
+            f"one quantity is asked for at a time, not {len(asked)}: {', '.join(sorted(asked))};"
+            " give a number for the others"
+        )
     solved = next(iter(asked), None)
     given = {name: value for name, value in values.items() if value != OPEN}
-    if solved in given:
+    if num_params is not None and solved != "params":
+        given["params"] = num_params
+    if solved in given or (solved == "money" and money is not None):
         raise click.UsageError(f"{solved} is both given and asked for; leave one of the two out")
-    price, money = options["price"], options["money"]
-    if "num_chips" not in given and solved != "num_chips":
-        # a chip without a number, where the work and the time or the bill are known: how many is left open
-        is_open = cluster.num_chips == 1 and (
-            money or (solved is None and {"params", "tokens", "days"} <= given.keys())
-        )
-        if not is_open:
-            given["num_chips"] = cluster.num_chips
+    if "num_chips" not in given and solved != "num_chips" and not _leaves_chips_open(cluster, given, solved, money):
+        given["num_chips"] = cluster.num_chips
+    terms = read_terms(options, cluster.chip, cluster.num_chips)
+    if solved == "money" and terms.price is None:
+        raise click.UsageError("money is asked for and no price is known: give --price '$2.80' or --prices FILE")
     return Question(
         given=given,
         solved=solved,
         cluster=cluster,
         precision=options["precision"],
         optimizer=options["optimizer"],
-        price_per_chip_hour=price[0] if price else None,
+        gradients=options["gradients"],
+        terms=terms,
         money=money[0] if money else None,
-        currency=_currency(price, money),
+        currency=_currency(terms, money),
         peak_flops_per_s=options["peak"],
+        law=law(options["law"]) if options["compute_optimal"] else None,
+        model=model,
     )
 
 
-def _currency(price: tuple[float, str] | None, money: tuple[float, str] | None) -> str:
-    named = {amount[1] for amount in (price, money) if amount}
+def _leaves_chips_open(
+    cluster: Cluster, given: Mapping[str, float], solved: str | None, money: tuple[float, str] | None
+) -> bool:
+    """A chip without a number, where the work and the time or the bill are known: how many is left open."""
+    if cluster.num_chips != 1:
+        return False
+    return bool(money) or (solved is None and {"params", "tokens", "days"} <= given.keys())
+
+
+def _currency(terms: Terms, money: tuple[float, str] | None) -> str:
+    named = {amount for amount in (terms.price and terms.price.currency, money and money[1]) if amount}
     if len(named) > 1:
         raise click.UsageError(f"price and money are in two currencies: {' and '.join(sorted(named))}")
     return next(iter(named), "USD")
+
+
+def as_asked(question: Question) -> dict[str, Any]:
+    """The question for a JSON answer."""
+    return {
+        **question.given,
+        "solved": question.solved,
+        "model": None if question.model is None else question.model.name,
+        "chip": question.cluster.chip.key,
+        "precision": question.precision,
+        "optimizer": question.optimizer,
+        "gradients": question.gradients,
+        "compute_optimal": None if question.law is None else question.law.name,
+        **asdict(question.terms.run),
+        "money": question.money,
+        "currency": question.currency,
+        "peak_flops_per_s": question.peak_flops_per_s,
+    }

@@ -9,9 +9,10 @@ time.py      seconds of a step, line by line; MFU and HFU
 
 from torchledger.planner.assumed import AssumedMfu, assumed_mfu
 from torchledger.planner.errors import Contradiction, PlanError, Underdetermined
+from torchledger.planner.holding import Holding
 from torchledger.planner.napkin import QUANTITIES, Napkin, solve
 from torchledger.planner.rates import Rates
-from torchledger.planner.state import OPTIMIZERS, PRECISIONS, Holding, StateBytes, state_bytes
+from torchledger.planner.state import OPTIMIZERS, PRECISIONS, StateBytes, state_bytes
 from torchledger.planner.time import LineTime, StepTime, hfu, mfu, step_time
 
 __all__ = [

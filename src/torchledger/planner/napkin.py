@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from torchledger.planner.budget import Law, optimum
 from torchledger.planner.errors import Contradiction, PlanError, Underdetermined
 from torchledger.planner.relation import Product, Term, propagate
 from torchledger.units import (
@@ -28,8 +29,9 @@ QUANTITIES: tuple[str, ...] = ("params", "tokens", "days", "num_chips", "mfu")
 
 _FLOPS_ASSUMPTION = "FLOPs are 6 a parameter and token: 2 forward, 4 backward; attention's own FLOPs are left out"
 
+_SIX_N_D = Product("total_flops", ("params", "tokens"), 6, "6")
+_COUNTED = Product("total_flops", ("flops_per_token", "tokens"))
 _PRODUCTS: tuple[Product, ...] = (
-    Product("total_flops", ("params", "tokens"), 6, "6"),
     Product("cluster_flops_per_s", ("num_chips", "peak_flops_per_s", "mfu")),
     Product("total_flops", ("cluster_flops_per_s", "days"), 86400, "86,400 s"),
     Product("chip_hours", ("num_chips", "days"), 24, "24 h"),
@@ -63,6 +65,7 @@ _TERMS: Mapping[str, Term] = MappingProxyType(
             Term("mfu", "MFU", format_number),
             Term("peak_flops_per_s", "peak", format_flops_per_s),
             Term("total_flops", "FLOPs", format_flops),
+            Term("flops_per_token", "FLOPs a token", lambda x: f"{format_flops(x)} a token"),
             Term("cluster_flops_per_s", "speed", format_flops_per_s),
             Term("chip_hours", "chip-hours", lambda x: f"{format_count(x)} chip-h"),
             Term("money", "money", format_money),
@@ -83,7 +86,7 @@ class Napkin:
         num_chips: chips; `None` likewise.
         mfu: model FLOPs utilisation, a share of the dense peak.
         peak_flops_per_s: dense peak of one chip in the format that the matmuls run in.
-        total_flops: 6·N·D.
+        total_flops: 6·N·D, or the model's own FLOPs a token times D.
         chip_hours: chips · hours.
         money: chip-hours times price; `None` without a price.
         price_per_chip_hour: the price; `None` without one.
@@ -125,6 +128,8 @@ def solve(
     money: float | None = None,
     price_per_chip_hour: float | None = None,
     currency: str = "USD",
+    flops_per_token: float | None = None,
+    law: Law | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Napkin:
     r"""Solve the napkin for whatever is `None`.
@@ -139,6 +144,8 @@ def solve(
         money: the whole bill; needs a price, and may stand in place of another quantity.
         price_per_chip_hour: price of a chip for an hour.
         currency: of money and price.
+        flops_per_token: what a model of `params` parameters was counted to cost, in place of 6·N.
+        law: ties tokens to parameters as compute-optimal training does: one open quantity more may be left.
         assumptions: what the caller assumed, carried into the answer.
 
     Raises:
@@ -167,11 +174,40 @@ def solve(
     }
     known = {name: value for name, value in given.items() if value is not None}
     _check(known)
-    arithmetic = propagate(_PRODUCTS, known, _in_currency(currency))
-    _demand(known, given)
-    _agree(known, given)
+    if flops_per_token is not None:
+        if params is None:
+            raise PlanError("FLOPs a token were counted for a model: its parameters are known, and cannot be asked for")
+        known["flops_per_token"] = flops_per_token
+    products = (_SIX_N_D if flops_per_token is None else _COUNTED, *_PRODUCTS)
+    arithmetic = propagate(products, known, _in_currency(currency))
+    if law is not None:
+        arithmetic = (*arithmetic, *_follow(law, known), *propagate(products, known, _in_currency(currency)))
+    _demand(known, given, law)
+    _agree(products, known, given)
     solved = tuple(name for name in (*QUANTITIES, "money") if given[name] is None and name in known)
-    return _answer(known, currency, solved, arithmetic, (_FLOPS_ASSUMPTION, *assumptions))
+    counted = () if flops_per_token is not None else (_FLOPS_ASSUMPTION,)
+    ruled = () if law is None else (law.text,)
+    return _answer(known, currency, solved, arithmetic, (*counted, *ruled, *assumptions))
+
+
+def _follow(law: Law, known: dict[str, float]) -> tuple[str, ...]:
+    """Fill in what the law says of parameters and tokens, and say how.
+
+    Raises:
+        PlanError: both are known already.
+    """
+    if "params" in known and "tokens" in known:
+        raise PlanError(
+            "params and tokens are both settled: nothing is left for --compute-optimal to choose; leave one of them out"
+        )
+    name = next((name for name in ("params", "tokens", "total_flops") if name in known), None)
+    if name is None:
+        return ()
+    found = optimum(law, **{"flops" if name == "total_flops" else name: known[name]})
+    known.setdefault("params", _floor(found.params))
+    known.setdefault("tokens", _floor(found.tokens))
+    known.setdefault("total_flops", found.flops)
+    return found.arithmetic
 
 
 def _answer(
@@ -212,8 +248,12 @@ def _check(known: Mapping[str, float]) -> None:
         raise Underdetermined("money is given without a price per chip and hour: give the price (--price '$2.80')")
 
 
-def _demand(known: Mapping[str, float], given: Mapping[str, float | None]) -> None:
+def _demand(known: Mapping[str, float], given: Mapping[str, float | None], law: Law | None) -> None:
     """Raise where the essential quantities are still open. A budget may leave the split into chips and days open."""
+    if law is not None and "num_chips" in known and "days" not in known:
+        raise Underdetermined(
+            "compute-optimal training ties tokens to params; how large is the run? Give params, tokens, days or money"
+        )
     budget = "chip_hours" in known and given["money"] is not None
     needed = [name for name in QUANTITIES if not (budget and name in {"num_chips", "days"})]
     missing = [name for name in needed if name not in known]
@@ -227,9 +267,9 @@ def _demand(known: Mapping[str, float], given: Mapping[str, float | None]) -> No
     )
 
 
-def _agree(known: Mapping[str, float], given: Mapping[str, float | None]) -> None:
+def _agree(products: tuple[Product, ...], known: Mapping[str, float], given: Mapping[str, float | None]) -> None:
     """Raise where given quantities contradict each other. Solved chips are rounded up, so they are taken out."""
-    for product in _PRODUCTS:
+    for product in products:
         if any(name not in known for name in product.names):
             continue
         if "num_chips" in product.names and given["num_chips"] is None:

@@ -1,15 +1,15 @@
-"""Bytes that one parameter costs while it trains, and the largest model whose training state a machine can hold."""
+"""Bytes that one parameter costs while it trains, from `data/state.toml`."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from importlib import resources
+from typing import Any
 
 from torchledger.planner.errors import PlanError
-from torchledger.units import format_bytes, format_bytes_decimal, format_count, group_digits
-
-OptimizerKind = Literal["adamw", "sgd", "sgd-momentum"]
+from torchledger.units import format_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class StateBytes:
     """
 
     name: str
-    weight: int
-    gradient: int
-    master: int
-    moments: int
+    weight: float
+    gradient: float
+    master: float
+    moments: float
     note: str = ""
 
     @property
-    def total(self) -> int:
+    def total(self) -> float:
         """Bytes per parameter in all.
 
         >>> StateBytes("fp32", weight=4, gradient=4, master=0, moments=8).total
@@ -52,78 +52,58 @@ class StateBytes:
         if self.master:
             parts.append(f"{self.master} FP32 master")
         if self.moments:
-            parts.append(f"{self.moments} moments")
-        return f"{' + '.join(parts)} = {self.total} bytes per parameter"
+            parts.append(f"{format_number(self.moments, 4)} moments")
+        return f"{' + '.join(parts)} = {format_number(self.total, 4)} bytes per parameter"
+
+    @property
+    def on_a_chip(self) -> tuple[float, float, float]:
+        """What ZeRO spreads first (master and moments), second (gradients) and third (weights), bytes per parameter."""
+        return (self.master + self.moments, self.gradient, self.weight)
 
 
-#: (weight, gradient, master, bytes of one moment) and what it means.
-_PRECISIONS: Mapping[str, tuple[int, int, int, int, str]] = {
-    "fp32": (4, 4, 0, 4, "everything in FP32"),
-    "bf16": (4, 4, 0, 4, "autocast: FP32 parameters, gradients and moments, matmuls in BF16"),
-    "fp16": (4, 4, 0, 4, "autocast: FP32 parameters, gradients and moments, matmuls in FP16, with loss scaling"),
-    "bf16-master": (2, 2, 4, 4, "BF16 weights and gradients, FP32 master copy (ZeRO, arXiv:1910.02054, section 3.1)"),
-    "bf16-moments": (2, 2, 0, 4, "BF16 weights and gradients, FP32 moments, no master copy"),
-    "bf16-pure": (2, 2, 0, 2, "everything in BF16: small updates round away"),
-}
-_MOMENTS: Mapping[str, int] = {"adamw": 2, "sgd": 0, "sgd-momentum": 1}
-
-PRECISIONS: tuple[str, ...] = tuple(_PRECISIONS)
-OPTIMIZERS: tuple[str, ...] = tuple(_MOMENTS)
+_TABLES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    resources.files("torchledger.planner").joinpath("data/state.toml").read_text(encoding="utf-8")
+)
+PRECISIONS: tuple[str, ...] = tuple(_TABLES["precision"])
+OPTIMIZERS: tuple[str, ...] = tuple(_TABLES["optimizer"])
+#: Formats that gradients may be kept in, and their bytes.
+GRADIENTS: Mapping[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
 
-def state_bytes(precision: str, optimizer: str = "adamw") -> StateBytes:
+def state_bytes(precision: str, optimizer: str = "adamw", gradient: str | None = None) -> StateBytes:
     """The bytes per parameter of a precision under an optimizer.
 
+    Args:
+        precision: one of `PRECISIONS`.
+        optimizer: one of `OPTIMIZERS`.
+        gradient: format that gradients are kept in, one of `GRADIENTS`; nothing is the precision's own.
+
     Raises:
-        PlanError: an unknown precision or optimizer; the message lists the known ones.
+        PlanError: an unknown precision, optimizer or format; the message lists the known ones.
 
     >>> state_bytes("fp32").total, state_bytes("bf16-moments").total, state_bytes("fp32", "sgd").total
     (16, 12, 8)
+    >>> state_bytes("bf16-master", gradient="fp32").total  # Megatron-LM's main gradients
+    18
     """
-    if precision not in _PRECISIONS:
-        raise PlanError(f"precision {precision!r} is not known; known are {', '.join(PRECISIONS)}")
-    if optimizer not in _MOMENTS:
-        raise PlanError(f"optimizer {optimizer!r} is not known; known are {', '.join(OPTIMIZERS)}")
-    weight, gradient, master, moment, note = _PRECISIONS[precision]
-    return StateBytes(precision, weight, gradient, master, moment * _MOMENTS[optimizer], note)
+    for what, name, known in (
+        ("precision", precision, PRECISIONS),
+        ("optimizer", optimizer, OPTIMIZERS),
+        ("format of gradients", gradient or "fp32", tuple(GRADIENTS)),
+    ):
+        if name not in known:
+            raise PlanError(f"{what} {name!r} is not known; known are {', '.join(known)}")
+    row, how = _TABLES["precision"][precision], _TABLES["optimizer"][optimizer]
+    moments = how["bytes"] if "bytes" in how else how["moments"] * row["moment"]
+    held = row["gradient"] if gradient is None else GRADIENTS[gradient]
+    return StateBytes(precision, row["weight"], held, row["master"], moments, row["note"])
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """How large a model's training state fits.
+def optimizer_note(optimizer: str) -> str:
+    """What an optimizer keeps, in words.
 
-    Attributes:
-        label: whose bytes these are (`nominal`, `reported by the driver`).
-        num_chips: chips that share the state.
-        bytes_per_chip: bytes counted on each of them.
-        state: bytes per parameter.
+    >>> optimizer_note("lion")
+    'one average (arXiv:2302.06675)'
     """
-
-    label: str
-    num_chips: int
-    bytes_per_chip: int
-    state: StateBytes
-
-    @property
-    def params(self) -> int:
-        """The largest number of parameters.
-
-        >>> Holding("nominal", 8, 80 * 10**9, state_bytes("fp32")).params
-        40000000000
-        """
-        return self.num_chips * self.bytes_per_chip // self.state.total
-
-    @property
-    def arithmetic(self) -> str:
-        """The division as one line."""
-        shown = (
-            format_bytes_decimal(self.bytes_per_chip) if self.label == "nominal" else format_bytes(self.bytes_per_chip)
-        )
-        return (
-            f"params = {group_digits(self.num_chips)} chips · {shown} / {self.state.total} bytes"
-            f" = {format_count(self.params)}"
-        )
-
-    def share_needed(self, params: float) -> float:
-        """The share of all bytes that the state of `params` parameters takes; over 1 it does not fit."""
-        return params * self.state.total / (self.num_chips * self.bytes_per_chip)
+    note: str = _TABLES["optimizer"][optimizer]["note"]
+    return note

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchledger.planner import Holding, Napkin
+from torchledger.planner.run import Run
 from torchledger.units import (
     UNKNOWN,
-    format_bytes,
-    format_bytes_decimal,
     format_count,
     format_flops,
     format_money,
@@ -16,24 +15,46 @@ from torchledger.units import (
     format_percent,
     group_digits,
 )
-from torchledger.view.screen import Block, Facts, Lines, Row, Table, assumed
+from torchledger.view.plan_run import carbon_text, energy_text
+from torchledger.view.screen import Block, Facts, Lines, assumed
 
 
-def napkin_screen(napkin: Napkin, chip_name: str, holdings: Sequence[Holding] = ()) -> tuple[Block, ...]:
+def napkin_screen(
+    napkin: Napkin, chip_name: str, holdings: Sequence[Holding] = (), run: Run | None = None
+) -> tuple[Block, ...]:
     """The napkin's answer.
 
     Args:
         napkin: the answer.
         chip_name: what the chips are called.
         holdings: how the training state of that many chips may be held; none where their number is open.
+        run: energy, carbon and losses of it.
     """
     return (
         Lines((headline(napkin, chip_name),), mark="headline"),
-        Facts(_facts(napkin)),
+        Facts((*_facts(napkin), *_run_facts(run))),
         Lines(napkin.arithmetic, "arithmetic", "code"),
         *_state_of(napkin.params, holdings),
+        *_losses(run),
         *assumed(napkin.assumptions),
     )
+
+
+def _run_facts(run: Run | None) -> tuple[tuple[str, str], ...]:
+    if run is None:
+        return ()
+    return (("energy", energy_text(run.energy_j)), ("carbon", carbon_text(run.carbon_kg)))
+
+
+def _losses(run: Run | None) -> tuple[Block, ...]:
+    """What the wall clock loses outside of steps: kept apart from the answer, whose days are those of the steps."""
+    if run is None or run.losses is None or run.wall_days is None:
+        return ()
+    lost = run.losses
+    lines = [f"{cause}: {format_percent(share)} of the wall clock" for cause, share in lost.shares.items()]
+    days = format_number(run.wall_days, 4)
+    lines.append(f"wall clock: {days} days, {format_percent(lost.goodput)} of them in steps (--goodput says otherwise)")
+    return (Lines(tuple(lines), "outside of steps, not in the answer above"),)
 
 
 def headline(napkin: Napkin, chip_name: str) -> str:
@@ -56,6 +77,7 @@ def _facts(napkin: Napkin) -> tuple[tuple[str, str], ...]:
         "MFU": format_percent(napkin.mfu),
         "chip-hours": group_digits(round(napkin.chip_hours)),
     }
+    shown["money"] = "unknown; --price '$2.80' or --prices FILE gives it"
     if napkin.money is not None:
         price = format_money(napkin.price_per_chip_hour, napkin.currency)
         shown["money"] = f"{format_money(napkin.money, napkin.currency)} at {price} a chip-hour"
@@ -76,57 +98,6 @@ def _state_of(params: int, holdings: Sequence[Holding]) -> tuple[Block, ...]:
     for holding in holdings:
         share = holding.share_needed(params)
         verdict = "fits" if share <= 1 else "does not fit"
-        needed = _show_bytes(holding, -(-params * holding.state.total // holding.num_chips))
-        lines.append(
-            f"{needed} of {show_capacity(holding)} a chip, {holding.label}: {format_percent(share)}, {verdict}"
-        )
+        needed = holding.show(holding.bytes_needed(params))
+        lines.append(f"{needed} of {holding.capacity_text} a chip, {holding.label}: {format_percent(share)}, {verdict}")
     return (Lines(tuple(lines), "training state, spread evenly over all chips, activations not counted"),)
-
-
-def show_capacity(holding: Holding) -> str:
-    """A chip's bytes: decimal where they are what the label says, binary where a driver reported them."""
-    return _show_bytes(holding, holding.bytes_per_chip)
-
-
-def _show_bytes(holding: Holding, num_bytes: int) -> str:
-    show = format_bytes_decimal if holding.label == "nominal" else format_bytes
-    return show(num_bytes)
-
-
-def holding_screen(
-    holdings: Sequence[Holding], chip_name: str, assumptions: Sequence[str], chosen: Holding
-) -> tuple[Block, ...]:
-    """The largest model whose training state fits: the chosen precision as the answer, the others beside it."""
-    labels = tuple(dict.fromkeys(holding.label for holding in holdings))
-    precisions = tuple(dict.fromkeys(holding.state.name for holding in holdings))
-    rows = []
-    for name in precisions:
-        mine = {holding.label: holding for holding in holdings if holding.state.name == name}
-        state = next(iter(mine.values())).state
-        parts = "+".join(str(n) for n in (state.weight, state.gradient, state.master, state.moments) if n)
-        rows.append(
-            Row(
-                (
-                    name,
-                    f"{parts} = {state.total}",
-                    *(format_count(mine[label].params) if label in mine else UNKNOWN for label in labels),
-                    state.note,
-                ),
-                mark="good" if name == chosen.state.name else "",
-            )
-        )
-    answer = (
-        f"{format_count(chosen.params)} parameters are the most that {group_digits(chosen.num_chips)} ×"
-        f" {chip_name} can hold with {chosen.state.total} bytes each ({chosen.label} bytes)"
-    )
-    capacities = {h.label: f"{h.label} {show_capacity(h)}" for h in holdings}
-    return (
-        Lines((answer,), mark="headline"),
-        Lines((chosen.state.text, chosen.arithmetic), "arithmetic", "code"),
-        Table(
-            ("<precision", "bytes a parameter", *(capacities[label] for label in labels), "<what it means"),
-            tuple(rows),
-            "largest number of parameters",
-        ),
-        *assumed(assumptions),
-    )
