@@ -9,8 +9,8 @@ from torchledger.planner.efficiency import Chipset, alignment_share, line_s, mat
 
 A100 = Chipset(
     flops_per_s=(("bf16", 270e12),),
-    attention_forward_share=0.6,
-    attention_backward_share=0.5,
+    attention_flops_per_s=(160e12, 130e12),
+    attention_ramp=320,
     bytes_per_s=1.6e12,
     num_multiprocessors=108,
     kernel_s=4e-6,
@@ -55,8 +55,9 @@ def test_a_pointwise_line_takes_its_bytes_and_the_start_of_a_kernel() -> None:
 
 def test_fused_attention_counts_the_pairs_that_the_mask_lets_through() -> None:
     work = Work(flops_full=2e12, flops_exact=1e12, flops_executed=2e12, bytes_read=1, bytes_written=1)
-    forward = Line("core", "attention", work, "attention", number_format="bf16")
-    assert line_s(forward, A100) == pytest.approx(1e12 / (270e12 * 0.6) + 4e-6)
+    shape = (("b", 1), ("queries", 2880), ("keys", 2880))
+    forward = Line("core", "attention", work, "attention", number_format="bf16", shape=shape)
+    assert line_s(forward, A100) == pytest.approx(1e12 / (160e12 * 2880 / (2880 + 320)) + 4e-6)
 
 
 def test_unknown_stays_unknown() -> None:

@@ -23,8 +23,7 @@ class Constants:
 
     Attributes:
         matmul_share: of the largest measured matrix product rate of the chip (of 0.8 of its peak where nobody measured),
-            what products inside a training step sustain, at the clock that its power limit leaves.
-        attention_forward_share, attention_backward_share: of that rate, in a fused attention kernel.
+            what products and attention inside a training step sustain, at the clock that its power limit leaves.
         memory_share: of the memory's bandwidth, what kernels that only move bytes sustain.
         kernel_s: seconds that a kernel takes to start and to fill the chip.
         host_s: seconds that the host needs to issue an operation of an eager stack; a device that is faster waits.
@@ -39,8 +38,6 @@ class Constants:
     """
 
     matmul_share: float = 1.0
-    attention_forward_share: float = 0.6
-    attention_backward_share: float = 0.5
     memory_share: float = 0.85
     kernel_s: float = 3e-6
     host_s: float = 1e-5

@@ -38,15 +38,16 @@ class Chipset(NamedTuple):
 
     Attributes:
         flops_per_s: by number format, what a large matrix product sustains.
-        attention_forward_share, attention_backward_share: of the same rate, in a fused attention kernel.
+        attention_flops_per_s: forward and backward, what a fused attention kernel sustains on long sequences.
+        attention_ramp: keys at which it reaches half of that.
         bytes_per_s: what a large kernel that only moves bytes sustains.
         num_multiprocessors: units that tiles are spread over.
         kernel_s: seconds between the start of a kernel and its first full-rate moment, the gap before it included.
     """
 
     flops_per_s: tuple[tuple[str, float], ...]
-    attention_forward_share: float
-    attention_backward_share: float
+    attention_flops_per_s: tuple[float, float]
+    attention_ramp: float
     bytes_per_s: float
     num_multiprocessors: int
     kernel_s: float
@@ -106,14 +107,15 @@ def line_s(line: Line, chips: Chipset) -> float | None:
     memory_s = moved / chips.bytes_per_s
     if line.kind not in CONTRACTIONS:
         return memory_s + chips.kernel_s if moved else 0.0
+    sizes = dict(line.shape)
+    if line.kind == "attention" and work.flops_exact is not None:
+        full = chips.attention_flops_per_s[line.phase == "backward"]
+        keys = sizes.get("keys", math.inf)
+        share = keys / (keys + chips.attention_ramp) if math.isfinite(keys) else 1.0
+        return max(work.flops_exact / (full * share), memory_s) + chips.kernel_s
     rate = chips.rate(line.number_format)
     if rate is None or work.flops_executed is None:
         return None
-    if line.kind == "attention":
-        share = chips.attention_forward_share if line.phase != "backward" else chips.attention_backward_share
-        flops = work.flops_exact if work.flops_exact is not None else work.flops_executed
-        return max(flops / (rate * share), memory_s) + chips.kernel_s
-    sizes = dict(line.shape)
     if not {"m", "n", "k"} <= sizes.keys():
         return max(work.flops_executed / rate, memory_s) + chips.kernel_s
     b, m, n, k = (math.ceil(sizes.get(name, 1)) for name in "bmnk")

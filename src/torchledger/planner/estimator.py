@@ -17,6 +17,7 @@ from torchledger.planner.block import Piece, meant_precision, pieces, stream_for
 from torchledger.planner.chipset import chipset_of
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.data_parallel import data_rules
+from torchledger.planner.efficiency import Chipset
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.memory import stage_memory
@@ -58,11 +59,11 @@ class Estimator:
         self.recipe = recipe
         self.cluster = cluster
         self.constants = default_constants(cluster.chip) if constants is None else constants
-        self.chips = chipset_of(cluster.chip, self.constants)
         self.fabric = Fabric.of(
             cluster, link_share=self.constants.link_share, network_share=self.constants.network_share
         )
         self._costed: dict[tuple[object, ...], Costed] = {}
+        self._chips: dict[str, Chipset] = {}
         self._others: dict[Recompute, Estimator] = {recipe.recompute: self}
 
     @property
@@ -70,6 +71,14 @@ class Estimator:
         """Bytes of a chip as its driver reports them; as sold where nobody wrote that down; nothing if unknown."""
         chip = self.cluster.chip
         return chip.memory_bytes_reported or chip.memory_bytes_nominal
+
+    def chips(self, strategy: Strategy) -> Chipset:
+        """The chip's rates with the kernels of the layout's stack."""
+        found = self._chips.get(strategy.stack)
+        if found is None:
+            kernel = stack(strategy.stack).attention_kernel
+            found = self._chips[strategy.stack] = chipset_of(self.cluster.chip, self.constants, kernel)
+        return found
 
     def at(self, recompute: Recompute) -> Estimator:
         """The same question with another recompute, remembered."""
@@ -91,6 +100,7 @@ class Estimator:
             strategy.expert_parallel,
             strategy.expert_tensor_parallel,
             micro_batch_size(self.recipe, strategy),
+            strategy.overlap_tensor,
             strategy.pipeline_parallel > 1 and self.spec.tied_embeddings,
         )
         found = self._costed.get(key)
@@ -107,8 +117,9 @@ class Estimator:
         def exchange_s(exchange: Exchange) -> float:
             return self.fabric.seconds(exchange.op, exchange.num_bytes, *group_of(exchange.cause, strategy))
 
+        chips = self.chips(strategy)
         costs = tuple(
-            piece_cost(each, self.chips, self.constants, exchange_s, is_eager=not rules.compiled) for each in found
+            piece_cost(each, chips, self.constants, exchange_s, is_eager=not rules.compiled) for each in found
         )
         return Costed(found, costs)
 
@@ -132,7 +143,7 @@ class Estimator:
         return StepRules(
             num_micro_batches=num_micro_batches(self.recipe, strategy),
             send_bytes=costed.pieces[1].block.output_bytes,
-            optimizer_s_per_parameter=update_bytes(self.recipe.optimizer, precision) / self.chips.bytes_per_s,
+            optimizer_s_per_parameter=update_bytes(self.recipe.optimizer, precision) / self.chips(strategy).bytes_per_s,
             data=data_rules(self.recipe, strategy, rules, precision),
             doublings=math.log2(max(1, self.cluster.num_islands)),
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchledger.ledger import Line, Phase
+from torchledger.ledger import Phase
 from torchledger.planner.shard import micro_batch_size
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
@@ -31,6 +31,7 @@ class Exchange:
         phase: when it runs.
         cause: which kind of parallelism asks for it.
         times: how many of them.
+        num_chunks: pieces that it is cut into where it is hidden; the first shows all the same.
         is_hidden: it runs beside the computation of its block (a ring beside attention, Megatron's second gathering of
             the input beside the input gradient), and shows only where it is longer.
     """
@@ -41,6 +42,7 @@ class Exchange:
     phase: Phase
     cause: Cause
     times: int = 1
+    num_chunks: int = 0
     is_hidden: bool = False
 
 
@@ -126,6 +128,10 @@ def head_exchanges(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_
     return (loss, Exchange("head", "all_reduce", size, "backward", "vocabulary"))
 
 
+_SPLIT_REDUCE: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
+_PHASES: tuple[Phase, ...] = ("forward", "backward")
+
+
 def _tensor(
     spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_moe: bool, element_bytes: int, regathers: bool
 ) -> Iterator[Exchange]:
@@ -143,9 +149,10 @@ def _tensor(
             yield Exchange(module, "all_reduce", size, "forward", "tensor")
             yield Exchange(module, "all_reduce", size, "backward", "tensor")
             continue
-        for phase in ("forward", "backward"):
-            yield Exchange(module, "all_gather", size, phase, "tensor")
-            yield Exchange(module, "reduce_scatter", size, phase, "tensor")
+        cut = strategy.tensor_parallel if strategy.overlap_tensor else 0
+        for phase in _PHASES:
+            for op in _SPLIT_REDUCE:
+                yield Exchange(module, op, size, phase, "tensor", num_chunks=cut, is_hidden=cut > 0)
         if regathers:
             yield Exchange(module, "all_gather", size, "backward", "tensor", is_hidden=True)
 
@@ -168,7 +175,7 @@ def _context(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes:
         yield Exchange(module, "reduce_scatter", ranks * key_value, "backward", "context")
     else:
         query_output = tokens * heads * (spec.head_size + spec.value_head_size) * element_bytes
-        for phase in ("forward", "backward"):
+        for phase in _PHASES:
             yield Exchange(module, "all_to_all", key_value + query_output, phase, "context")
 
 
@@ -178,13 +185,6 @@ def _expert(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: 
     size = stream_bytes(spec, recipe, strategy, element_bytes) * spec.moe.experts_per_token
     if strategy.expert_tensor_parallel == 1 and strategy.sequence_parallel:
         size //= strategy.tensor_parallel
-    for phase in ("forward", "backward"):
+    for phase in _PHASES:
         yield Exchange("layers.*.mlp.experts", "all_to_all", size, phase, "expert", 2)
 
-
-def line_of(exchange: Exchange, strategy: Strategy, element_bytes: int) -> Line:
-    """The exchange as a line of the books."""
-    from torchledger.planner.collective import collective_line  # noqa: PLC0415 (placeholder until merged)
-
-    size, _ = group_of(exchange.cause, strategy)
-    return collective_line(exchange.module, exchange.op, exchange.num_bytes, size, element_bytes=element_bytes)

@@ -72,7 +72,8 @@ def piece_cost(
         seconds = exchange_s(exchange) * exchange.times
         if exchange.is_hidden:
             beside = device[phase].get("attention" if exchange.cause == "context" else "matmul", 0.0)
-            seconds = max(0.0, seconds - beside) + constants.drag * min(seconds, beside)
+            first = seconds / exchange.num_chunks if exchange.num_chunks else 0.0
+            seconds = max(first, seconds - beside) + constants.drag * min(seconds, beside)
         device[phase][cause] = device[phase].get(cause, 0.0) + seconds
         operations[phase] += exchange.times
     costs = []

@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from torchledger.config import ConfigError, closest, did_you_mean, load
 from torchledger.planner.errors import PlanError
@@ -33,7 +33,10 @@ class Stack:
         description: which software, of when.
         kernels: the formula's kernel set that it runs (`formula.KERNELS`).
         attention: `fused` (flash attention) or `math` (scores in memory), where a recipe does not say otherwise.
+        attention_kernel: which fused attention kernel, for its speed (`data/attention.toml`).
         compiled: layers run through a compiler.
+        selective: what recompute `selective` runs again: the `core` of attention, or all `operations` of a layer but
+            fused attention and every other matmul.
         dropout: probability that its language model recipes train with.
         precisions: a recipe's precision, and the one that this stack means by it (Megatron-LM's "bf16" has 16-bit
             weights with an FP32 master copy); what is not named means itself.
@@ -88,7 +91,9 @@ class Stack:
     description: str
     kernels: str
     attention: str = "fused"
+    attention_kernel: str = "flash-attention-2"
     compiled: bool = False
+    selective: Literal["core", "operations"] = "core"
     dropout: float = 0.0
     precisions: dict[str, str] = field(default_factory=dict)
     mixed_policy: bool = False

@@ -119,8 +119,10 @@ def _ends(
         return gather_s(first, rules, fabric), reduce_s(first, rules, fabric)
     reduce = sum(reduce_s(block, rules, fabric) * count for block, count in blocks)
     gather = sum(gather_s(block, rules, fabric) * count for block, count in blocks) if rules.level else 0.0
-    forward = sum(each.forward_s for each in costs)
-    backward = sum(each.backward_s + each.weight_s for each in costs)
+    # of one micro-batch; with virtual stages a chunk's last micro-batches run while another's gradients are reduced
+    turns = strategy.pipeline_parallel if len(costs) > 1 else 1
+    forward = turns * sum(each.forward_s for each in costs)
+    backward = turns * sum(each.backward_s + each.weight_s for each in costs)
     overlaps = strategy.overlap_data
     return (
         exposed(gather, forward, constants.drag, overlaps=overlaps),
