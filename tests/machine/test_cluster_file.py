@@ -64,6 +64,18 @@ def test_a_user_describes_a_cluster_in_a_file(tmp_path):
     assert read_cluster(path, 64).num_chips == 64
 
 
+def test_a_network_that_adds_up_is_said(tmp_path):
+    """Sums in the switches are a fact of a deployment, off unless said."""
+    path = tmp_path / "ours.toml"
+    path.write_text(FILE + "network_adds_up = true")
+    assert read_cluster(path).network.adds_up
+    path.write_text(FILE)
+    assert not read_cluster(path).network.adds_up
+    path.write_text(FILE + "network_adds_up = 3")
+    with pytest.raises(BadCluster, match="network_adds_up: must be true or false"):
+        read_cluster(path)
+
+
 def test_what_a_file_leaves_out_is_as_the_chip_has_it(tmp_path):
     """A file with nothing but the chip's name is an island of it."""
     path = tmp_path / "ours.toml"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from torchledger.machine import Cluster, get, parse_cluster
@@ -55,6 +57,16 @@ def test_adding_up_in_the_switch_moves_n_plus_1_over_n():
     fabric = Fabric.of(parse_cluster("h100x8"))
     way = _all(fabric, "all_reduce", 8, 1)["switch", "Simple"]
     assert way.byte_s == pytest.approx(9 / 8 / fabric.roads.switch)
+
+
+def test_sums_in_the_network_are_made_only_where_a_cluster_says_so():
+    """With SHARP each island sends its tensor once instead of twice, at 0.85 of the bandwidth."""
+    plain = parse_cluster("a100x64").joined(network="100Gb/s")
+    adding = replace(plain, network=replace(plain.network, adds_up=True))
+    ring, summed = (Fabric.of(each).explain("all_reduce", 64 * GB, 8, 8) for each in (plain, adding))
+    assert (ring.algorithm, summed.algorithm) == ("ring", "network sum")
+    assert ring.transfer_s / summed.transfer_s == pytest.approx(2 * 7 / 8 * 0.85)
+    assert Fabric.of(adding).explain("all_gather", GB, 8, 8).algorithm == "ring"
 
 
 def test_a_chips_own_copies_come_on_top_of_the_link():

@@ -7,6 +7,7 @@ A file says what a chip's row cannot know: how many chips an island has here, an
     chips_per_island = 8
     network = "400Gb/s"          # of one chip, in one direction: 8 cards of 400 Gb/s for 8 chips
     network_name = "InfiniBand NDR"
+    network_adds_up = false      # true where all-reduces run in its switches (SHARP)
     chips_per_pod = 256          # joined at the full rate ...
     oversubscription = 2         # ... and at half of it beyond
 """
@@ -33,7 +34,7 @@ PUBLISHED = Path(__file__).parent / "data" / "clusters" / "published.toml"
 _WHOLE = ("num_chips", "chips_per_island", "chips_per_pod")
 _NUMBERS = ("network_measured_share", "oversubscription")
 _TEXTS = ("chip", "network_name", "name", "confidence", "date", "source", "notes")
-_KNOWN = {*_WHOLE, *_NUMBERS, *_TEXTS, "network", "aliases", "extends"}
+_KNOWN = {*_WHOLE, *_NUMBERS, *_TEXTS, "network", "network_adds_up", "aliases", "extends"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,8 @@ def _network(row: dict[str, Any], typical: Link | None) -> Link | None:
     if "network" not in row:
         return typical
     name = row.get("network_name", f"network of {row['network']}")
-    return Link(name, parse_rate(row["network"]), measured_share=row.get("network_measured_share"))
+    share, adds_up = row.get("network_measured_share"), row.get("network_adds_up", False)
+    return Link(name, parse_rate(row["network"]), measured_share=share, adds_up=adds_up)
 
 
 def _mistakes(row: dict[str, Any]) -> list[str]:
@@ -160,6 +162,8 @@ def _mistakes(row: dict[str, Any]) -> list[str]:
         value = row.get(key, 1)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value == 0:
             found.append(f"{key}: must be a number from {least} to {most}, not {value!r}")
+    if not isinstance(row.get("network_adds_up", False), bool):
+        found.append(f"network_adds_up: must be true or false, not {row['network_adds_up']!r}")
     if "network" in row:
         try:
             rate = parse_rate(row["network"])

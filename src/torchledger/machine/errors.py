@@ -34,8 +34,8 @@ class UnknownChip(MachineError):
             near = f"; close names: {', '.join(close)}" if close else ""
             what = f"no chip is named {name!r}{near}"
         super().__init__(
-            f"{what}. To add one, write a row in a TOML file of your own (`extends` takes the rest from a row that"
-            " is here) and load it with `catalog.load(extra_files=[...])`"
+            f"{what}. To add one, write a row in a TOML file of your own (`extends` takes the rest from a row that is"
+            " here) and give it with --catalog FILE; in Python, `machine.load([FILE])`"
         )
 
 

@@ -19,6 +19,7 @@ class Link:
         peer_to_peer: False where chips must go through host memory; None: not stated.
         measured_share: of the rate of one direction, what collectives were measured to reach over this very link of a
             cluster. None: nobody measured it, and a model takes what links of its kind reach.
+        adds_up: its switches add up what passes them in an all-reduce (SHARP on InfiniBand), and it is turned on.
         latency_s: seconds before the first byte. None: unknown, and it is unknown unless a row has a source for it.
     """
 
@@ -28,3 +29,4 @@ class Link:
     peer_to_peer: bool | None = None
     latency_s: float | None = None
     measured_share: float | None = None
+    adds_up: bool = False

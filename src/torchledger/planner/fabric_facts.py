@@ -51,6 +51,9 @@ class Nccl:
         base_s: seconds of any collective, by algorithm (`ring`, `tree`).
         link_hop_s, bus_hop_s, network_hop_s: seconds of a hop over NVLink, PCIe and the network, by algorithm.
         switch_tree_hop_s: seconds of a hop of a tree over the network between islands that add up in their switch.
+        network_sum_hop_s, network_sum_member_s: seconds of an all-reduce in the network's switches, and for each
+            further member of an island.
+        network_sum_share: of the bandwidth that one reaches.
         post_s: seconds that a step of a ring over the network costs the host.
         plateau: what the latency of an all-reduce ring over several islands is multiplied with (Simple).
         ring_share, tree_share: of the bandwidth.
@@ -65,6 +68,9 @@ class Nccl:
     bus_hop_s: Mapping[str, Three]
     network_hop_s: Mapping[str, Three]
     switch_tree_hop_s: float
+    network_sum_hop_s: float
+    network_sum_member_s: float
+    network_sum_share: float
     post_s: Three
     plateau: float
     ring_share: Three

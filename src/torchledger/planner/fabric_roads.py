@@ -26,6 +26,7 @@ class Roads:
         switch_s: seconds that adding up in the switch takes before its bytes.
         network: rate of one chip's share of the network; nothing: there is one island.
         pod: rate of one chip's share out of its pod.
+        network_adds_up: all-reduces run in the network's switches.
         library: "nccl" or "xla".
         is_bus: the link is a bus of the host (PCIe).
         chips_per_axis: of a torus; nothing: it is none.
@@ -42,6 +43,7 @@ class Roads:
     switch_s: float
     network: float | None
     pod: float | None
+    network_adds_up: bool
     library: str
     is_bus: bool
     chips_per_axis: int | None
@@ -104,6 +106,7 @@ def roads_of(
         switch_s=facts.switch_s,
         network=network,
         pod=network / cluster.oversubscription if network else None,
+        network_adds_up=bool(network and cluster.network and cluster.network.adds_up),
         library=facts.library,
         is_bus=is_bus,
         chips_per_axis=facts.chips_per_axis,

@@ -30,7 +30,7 @@ class Way:
     """One way to do it.
 
     Attributes:
-        algorithm: `ring`, `tree`, `switch`, `switch and tree`, `direct`, `torus`, `torus and network`.
+        algorithm: `ring`, `tree`, `switch`, `switch and tree`, `network sum`, `direct`, `torus`, `torus and network`.
         protocol: one of `PROTOCOLS`.
         latency_s: seconds before the first byte.
         byte_s: seconds for every byte of the collective.
@@ -82,6 +82,8 @@ def _nccl(op: Operation, group: Group, pods: Group, roads: Roads) -> Iterator[Wa
             yield _switch(group, roads)
         elif group.least > 1:
             yield _switch_tree(group, pods, roads)
+    if op == "all_reduce" and roads.network_adds_up and group.num_domains > 1:
+        yield _network_sum(group, pods, roads)
 
 
 def _ring(op: Operation, group: Group, pods: Group, roads: Roads, protocol: int) -> Way:
@@ -136,6 +138,20 @@ def _switch_tree(group: Group, pods: Group, roads: Roads) -> Way:
     latency += 2 * math.log2(k) * facts.switch_tree_hop_s * roads.network_hop_scale
     sent = 2 * (n - 1) / n
     return Way("switch and tree", "Simple", latency, sent / bus, bus, sent, _crossing_share(group))
+
+
+def _network_sum(group: Group, pods: Group, roads: Roads) -> Way:
+    """Sums in the network's switches: all of the tensor goes out of an island once and comes back once.
+
+    Inside, its members share the tensor out and gather it again, which bounds it where that is slower.
+    """
+    facts = nccl()
+    m = group.most
+    bus = _narrowest(group, pods, roads, sent=2.0, turns=2, crossing=0.5) * facts.network_sum_share
+    near = _hop(roads, "ring", PROTOCOLS.index("Simple"))
+    latency = 2 * (min(1, m - 1) * near + (m - 1) * facts.network_sum_member_s)
+    latency += facts.network_sum_hop_s * roads.network_hop_scale
+    return Way("network sum", "Simple", latency, 2 / bus, bus, 2.0, 0.5 / m)
 
 
 def _direct(op: Operation, group: Group, pods: Group, roads: Roads) -> Way:
