@@ -19,7 +19,7 @@ from torchledger.spec import ModelSpec, Recipe
 def core(tape: Tape, spec: ModelSpec, recipe: Recipe, heads: Heads, context: Context) -> Value:
     """Each query over the keys it sees: -> [B, T, H·value size]. With selective recompute only its input is kept."""
     with tape.inside("core"):
-        if recipe.recompute != "selective":
+        if recipe.recompute != "selective" or tape.kernels.selective == "operations":
             return _core(tape, spec, recipe, heads, context)
         with tape.checkpoint(heads if context.mask is None else (*heads, context.mask)):
             return _core(tape, spec, recipe, heads, context)

@@ -15,6 +15,7 @@ from torchledger.spec import SpecError
 Attention = Literal["eager", "scores", "flash"]
 Chains = Literal["eager", "fused", "compiled"]
 Loss = Literal["eager", "vocabulary parallel", "compiled"]
+Selective = Literal["core", "operations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class Kernels:
         joint: queries, keys and values are one matmul, and so are gate and up.
         loss: `eager` keeps FP32 log-probabilities; `vocabulary parallel` is Megatron's, which writes the softmax over
             FP32 logits and the gradient over the softmax; `compiled` keeps logits in their own format.
+        selective: what recompute `selective` runs again: the `core` of attention (arXiv:2205.05198, section 5), or of a
+            whole layer all `operations` but every other matmul and fused attention, whose results are kept (torchtitan
+            torchtitan/distributed/activation_checkpoint.py).
         keeps_narrow: linear layers in FP8 and narrower keep the cast operand instead of the one that was cast
             (TransformerEngine), not the other way round (torchao).
         source: where its rules come from.
@@ -45,6 +49,7 @@ class Kernels:
     chains: Chains = "eager"
     joint: bool = False
     loss: Loss = "eager"
+    selective: Selective = "core"
     keeps_narrow: bool = False
     source: str = ""
 

@@ -52,7 +52,7 @@ class Part:
             micro-batches runs them n - 1 times.
         activations: what it keeps until its backward pass; with recompute, what stays after the layer has run.
         parameters: its parameters; a tied head's names the embedding that it is.
-        recomputed_bytes: what recompute makes again for its backward pass; 0 without.
+        recomputed: what recompute makes again for its backward pass; nothing without.
         forward_temporary_bytes: the most that its forward pass holds beside what it keeps.
         backward_temporary_bytes: the most that its backward pass holds beside what is kept and made again.
     """
@@ -64,7 +64,7 @@ class Part:
     accumulation: tuple[Line, ...]
     activations: tuple[Activation, ...]
     parameters: tuple[Parameter, ...]
-    recomputed_bytes: Amount
+    recomputed: tuple[Activation, ...]
     forward_temporary_bytes: Amount
     backward_temporary_bytes: Amount
 
@@ -72,6 +72,11 @@ class Part:
     def times(self) -> Amount:
         """How many of it the model has."""
         return 1 if self.layer is None else self.layer.count
+
+    @property
+    def recomputed_bytes(self) -> Amount:
+        """Bytes of all that is made again."""
+        return sum(each.total_bytes for each in self.recomputed)
 
     @property
     def kept_bytes(self) -> Amount:
@@ -141,7 +146,7 @@ def _part(
         accumulation=tuple(_added(sum(each.total for each in trained(parameters)), "")),
         activations=tape.activations(),
         parameters=parameters,
-        recomputed_bytes=sum(each.total_bytes for each in tape.activations(recomputed=True)),
+        recomputed=tape.activations(recomputed=True),
         forward_temporary_bytes=forward_temporary_bytes(tape),
         backward_temporary_bytes=backward_temporary_bytes(tape),
     )

@@ -127,6 +127,8 @@ class Tape:
         self._recompute: list[_Entry] = []
         self._last_save = 0
         self._region, self._num_regions = 0, 0
+        self._results: list[tuple[range, tuple[Value, ...]]] | None = None
+        self._num_matmuls = 0
 
     @contextmanager
     def inside(self, path: str, times: Amount = 1, *, grouped: bool = False) -> Iterator[None]:
@@ -140,8 +142,11 @@ class Tape:
             self._prefix, self._times, self._group = prefix, before, group
 
     @contextmanager
-    def checkpoint(self, kept: Sequence[Value]) -> Iterator[None]:
+    def checkpoint(self, kept: Sequence[Value], *, keeps_results: bool = False) -> Iterator[None]:
         """Keep `kept` only; what is saved in here is made again in the backward pass.
+
+        With `keeps_results` the results of fused attention and of every other matmul, the first one on, are kept too
+        and not made again (torchtitan's selective checkpoint by operation).
 
         The second run stops at the last tensor that is saved (non-reentrant checkpoint with early stop,
         torch/utils/checkpoint.py), so that operations after it run once.
@@ -149,15 +154,23 @@ class Tape:
         start, first, outside = len(self._forward), len(self.operations), self._region
         self._num_regions += 1
         self._region, self._last_save = self._num_regions, start
+        self._results, self._num_matmuls = ([] if keeps_results else None), 0
         try:
             yield
         finally:
             self._region = outside
+            results, self._results = self._results or [], None
         if not any(operation.differentiable for operation in self.operations[first:]) and first != len(self.operations):
             return  # nothing in here has a gradient
         for value in kept:
             self._keep("checkpoint", value, start)
-        self._recompute += [replace(entry, storages=()) for entry in self._forward[start : self._last_save]]
+        there: set[int] = set()
+        for entries, values in results:
+            there.update(entries)
+            for value in values:
+                self._keep("checkpoint", value, entries.start)
+        again = (number for number in range(start, self._last_save) if number not in there)
+        self._recompute += [replace(self._forward[number], storages=()) for number in again]
 
     def matmul_format(self, operand: Value) -> str:
         """Format of the result of a product of `operand`: autocast's where it is on, its own otherwise."""
@@ -226,7 +239,10 @@ class Tape:
         cheap = tuple(value for value in keeps if value.is_cheap) if requires else ()
         if requires:
             self.save(name, *(value for value in keeps if not value.is_cheap))
+        first = len(self._forward)
         self.run(path, forward, number_format, *made)
+        if self._results is not None and self._is_kept_result(name):
+            self._results.append((range(first, len(self._forward)), made))
         if requires:
             self.save(name, *(value for value in keeps_made if not value.is_cheap))
             self.then(path, backward, number_format)
@@ -244,6 +260,10 @@ class Tape:
             )
         )
         return made[0] if made[0].requires_grad == requires else replace(made[0], requires_grad=requires)
+
+    def _is_kept_result(self, op: str) -> bool:
+        self._num_matmuls += op == "matmul"
+        return op == "attention" or (op == "matmul" and self._num_matmuls % 2 == 1)
 
     def save(self, op: str, *values: Value) -> None:
         """`op` keeps the storages of `values` for its gradient. Call it before `run` for inputs, after for outputs."""

@@ -7,9 +7,10 @@ compute and keep; the queries of a context parallel rank see the keys of the who
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import cast
 
-from torchledger.formula import Activation, Part, parts
+from torchledger.formula import KERNELS, Activation, Kernels, Part, parts
 from torchledger.ledger import Line, Work
 from torchledger.planner.exchange import (
     Exchange,
@@ -79,7 +80,7 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
     asked = formula_recipe(recipe, strategy, stack)
     stream = 4 if stream_format(recipe, stack) == "fp32" else 2
     found = []
-    for part in parts(shard, asked, kernels=stack.kernels):
+    for part in parts(shard, asked, kernels=kernels_of_stack(stack)):
         exchanges = _exchanges(part, spec, recipe, strategy, stack, stream)
         found.append(
             Piece(
@@ -90,6 +91,12 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
             )
         )
     return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def kernels_of_stack(stack: Stack) -> Kernels:
+    """The stack's kernel set, with what the stack means by selective recompute."""
+    return replace(KERNELS[stack.kernels], selective=stack.selective)
 
 
 def _exchanges(
@@ -126,7 +133,7 @@ def _block(
         largest_tensor=max((each.total // each.times for each in (*dense, *experts)), default=0),
         activations=kept,
         kept_bytes=sum(each.total_bytes for each in kept),
-        recomputed_bytes=part.recomputed_bytes,
+        recomputed_bytes=sum(_activation(each, spec, strategy, stack).total_bytes for each in part.recomputed),
         forward_temporary_bytes=part.forward_temporary_bytes,
         backward_temporary_bytes=part.backward_temporary_bytes,
         output_bytes=-(-tokens * spec.hidden_size * stream // divided),
