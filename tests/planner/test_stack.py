@@ -12,6 +12,8 @@ NAMES = (
     "torchledger",
     "fsdp2",
     "torchtitan",
+    "torchtitan-compiled",
+    "torchtitan-compiled-2024",
     "fsdp1",
     "megatron",
     "megatron-2021",
@@ -23,7 +25,7 @@ NAMES = (
 
 
 def test_the_stacks_that_come_along():
-    """Ten stacks come with torchledger, each under its name."""
+    """Every stack that comes along stands under its name."""
     assert {name: each.name for name, each in stacks().items()} == {name: name for name in NAMES}
 
 

@@ -96,7 +96,8 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
 @lru_cache(maxsize=64)
 def kernels_of_stack(stack: Stack) -> Kernels:
     """The stack's kernel set, with what the stack means by selective recompute."""
-    return replace(KERNELS[stack.kernels], selective=stack.selective)
+    kernels = KERNELS[stack.kernels]
+    return replace(kernels, selective=stack.selective, loss=stack.loss or kernels.loss)
 
 
 def _exchanges(

@@ -157,6 +157,8 @@ def _standing(totals: StageTotals, strategy: Strategy, stack: Stack, rule: State
     own = trained / shares.state + trained_expert / shares.expert_state
     gradients = rule.gradient * (trained / shares.gradient + trained_expert / shares.expert_gradient)
     gradients += rule.fresh * (trained + trained_expert)
+    if stack.whole_pipeline_gradients and strategy.shard_level == 3 and strategy.pipeline_parallel > 1:
+        gradients = (stack.gathered_gradient_bytes or rule.computed) * (trained + trained_expert)
     if stack.bucketed_gradients and not strategy.shard_level and strategy.data_parallel * strategy.context_parallel > 1:
         gradients *= 2
     return Standing(

@@ -37,6 +37,7 @@ class Stack:
         compiled: layers run through a compiler.
         selective: what recompute `selective` runs again: the `core` of attention, or all `operations` of a layer but
             fused attention and every other matmul.
+        loss: the loss's kernels where they are not those of the kernel set: `eager`, `vocabulary parallel`, `compiled`.
         dropout: probability that its language model recipes train with.
         precisions: a recipe's precision, and the one that this stack means by it (Megatron-LM's "bf16" has 16-bit
             weights with an FP32 master copy); what is not named means itself.
@@ -56,6 +57,8 @@ class Stack:
         bucketed_gradients: where nothing is sharded, every gradient also lies in a bucket for its reduction.
         gathered_gradient_bytes: with shard level 3, bytes per parameter of a layer's gradient as it is reduced; 0 is
             the format that it is computed in.
+        whole_pipeline_gradients: with level 3 and pipeline stages, gradients add up over micro-batches unsharded, in
+            `gathered_gradient_bytes`, and are reduced after the last one.
         shard_levels: ZeRO levels that it has.
         pipeline_shard_levels: those of them that it has together with pipeline stages.
         reshard: with level 3 and pipeline stages, gathered weights are given back after a forward pass.
@@ -94,6 +97,7 @@ class Stack:
     attention_kernel: str = "flash-attention-2"
     compiled: bool = False
     selective: Literal["core", "operations"] = "core"
+    loss: Literal["", "eager", "vocabulary parallel", "compiled"] = ""
     dropout: float = 0.0
     precisions: dict[str, str] = field(default_factory=dict)
     mixed_policy: bool = False
@@ -105,6 +109,7 @@ class Stack:
     largest_tensor_bytes: dict[str, float] = field(default_factory=dict)
     bucketed_gradients: bool = False
     gathered_gradient_bytes: float = 0.0
+    whole_pipeline_gradients: bool = False
     shard_levels: tuple[int, ...] = (0,)
     pipeline_shard_levels: tuple[int, ...] = (0,)
     reshard: bool = True
