@@ -48,9 +48,9 @@ def test_names_are_read_in_any_usual_spelling():
 
 
 def test_a_measured_share_is_a_fact_of_the_cluster():
-    """Jean Zay's all-reduce of 4 GB over 4 nodes took 1.5312 s: 2·31/32·4 GB·8 over that is 40.5 of 400 Gb/s."""
+    """Jean Zay's all-reduce of 4 GB over 4 nodes took 1.5312 s on one card of a node: 40.5 of 100 Gb/s."""
     bus = 2 * 31 / 32 * 4e9 * 8 / 1.5312
-    assert named_cluster("jean-zay-a100").network.measured_share == pytest.approx(bus / 400e9, abs=0.001)
+    assert named_cluster("jean-zay-a100").network.measured_share == pytest.approx(bus / 100e9, abs=0.001)
 
 
 def test_a_user_describes_a_cluster_in_a_file(tmp_path):
