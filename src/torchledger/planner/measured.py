@@ -182,10 +182,10 @@ def _row(texts: Mapping[str, str], facts: Facts, place: str, folder: Path) -> Me
     filled, used = facts.fill(texts)
     cells = Cells(filled)
     source = cells.text("source_id")
-    rules = stack_of(cells)
+    stack_name, rules = stack_of(cells, folder)
     spec, assumed = model_of(cells, folder, rules.dropout)
     cluster, lesser = cluster_of(cells)
-    strategy = strategy_of(cells, cluster, rules)
+    strategy = strategy_of(cells, cluster, stack_name, rules)
     recipe = recipe_of(cells, strategy, spec, rules)
     step_s, peak, out = measured_of(cells, recipe, cluster)
     if cells.mistakes or spec is None or cluster is None or strategy is None or recipe is None:

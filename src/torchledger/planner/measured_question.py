@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from torchledger.config import ConfigError
-from torchledger.machine import Cluster, MachineError
+from torchledger.machine import Cluster, MachineError, named_cluster
 from torchledger.machine import get as get_chip
 from torchledger.machine.link import Link
 from torchledger.planner.errors import PlanError
@@ -36,6 +37,13 @@ def cluster_of(cells: Cells) -> tuple[Cluster | None, tuple[str, ...]]:
     except MachineError as error:
         cells.fail("gpu", str(error))
         return None, ()
+    if cells.has("cluster"):
+        try:
+            known = named_cluster(cells.text("cluster"), number)
+        except MachineError as error:
+            cells.fail("cluster", str(error))
+            return None, ()
+        return replace(known, chip=cluster.chip), ()
     island, rate = cells.whole("island"), cells.number("network_gbit_s")
     if island is not None:
         cluster = replace(cluster, chips_per_island=island)
@@ -46,20 +54,22 @@ def cluster_of(cells: Cells) -> tuple[Cluster | None, tuple[str, ...]]:
     return cluster, ()
 
 
-def stack_of(cells: Cells) -> Stack:
-    """The row's stack; where it is missing or unknown (which is noted) the default's rules serve to read on."""
+def stack_of(cells: Cells, folder: Path) -> tuple[str, Stack]:
+    """The row's stack and its name; where it is missing or unknown (which is noted) the default's serves to read on."""
     name = cells.text("stack")
+    if ".toml" in name:
+        name = str(folder / name)
     if not name:
         cells.fail("stack", "is missing; `torchledger`, `megatron`, `fsdp2` ...")
-        return stack(DEFAULT)
+        return DEFAULT, stack(DEFAULT)
     try:
-        return stack(name)
+        return name, stack(name)
     except (PlanError, ConfigError, OSError) as error:
         cells.fail("stack", str(error))
-        return stack(DEFAULT)
+        return DEFAULT, stack(DEFAULT)
 
 
-def strategy_of(cells: Cells, cluster: Cluster | None, rules: Stack) -> Strategy | None:
+def strategy_of(cells: Cells, cluster: Cluster | None, name: str, rules: Stack) -> Strategy | None:
     """The row's layout; nothing where it cannot be one."""
     sizes = {column: cells.whole(column, 1) or 1 for column in ("tp", "pp", "cp", "ep")}
     if not cells.has("micro_batch"):
@@ -85,7 +95,7 @@ def strategy_of(cells: Cells, cluster: Cluster | None, rules: Stack) -> Strategy
     chunks = (cells.whole("vp", 1) or 1) if sizes["pp"] > 1 else 1
     group = cells.whole("shard_group", group, least=0) or 0
     strategy = Strategy(
-        stack=cells.text("stack"),
+        stack=name,
         data_parallel=ranks,
         shard_level=level,
         shard_group=0 if group == ranks else group,
@@ -125,7 +135,9 @@ def recipe_of(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None, r
         cells.fail("recompute", f"expected none, selective or full, got {cells.text('recompute')!r}")
     if batch is None or length is None or strategy is None or precision is None or recompute is None:
         return None
-    together = strategy.data_parallel * max(strategy.micro_batch_size, 1)
+    if not strategy.micro_batch_size:
+        return None
+    together = strategy.data_parallel * strategy.micro_batch_size
     if batch % together:
         size, ranks = strategy.micro_batch_size, strategy.data_parallel
         cells.fail("global_batch", f"dp {ranks} x micro_batch {size} = {together} does not divide {batch}")
