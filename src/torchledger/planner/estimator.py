@@ -62,6 +62,7 @@ class Estimator:
         self.fabric = Fabric.of(
             cluster, link_share=self.constants.link_share, network_share=self.constants.network_share
         )
+        self._pieces: dict[tuple[object, ...], tuple[Piece, ...]] = {}
         self._costed: dict[tuple[object, ...], Costed] = {}
         self._chips: dict[str, Chipset] = {}
         self._others: dict[Recompute, Estimator] = {recipe.recompute: self}
@@ -88,6 +89,12 @@ class Estimator:
             found = self._others[recompute] = Estimator(self.spec, recipe, self.cluster, constants=self.constants)
         return found
 
+    def with_constants(self, constants: Constants) -> Estimator:
+        """The same question under other constants; what does not depend on them is shared."""
+        other = Estimator(self.spec, self.recipe, self.cluster, constants=constants)
+        other._pieces = self._pieces
+        return other
+
     def costed(self, strategy: Strategy) -> Costed:
         """The layout's distinct blocks with their costs, remembered by what of the layout they depend on."""
         key = (
@@ -105,14 +112,17 @@ class Estimator:
         )
         found = self._costed.get(key)
         if found is None:
-            found = self._costed[key] = self._cost(strategy)
+            found = self._costed[key] = self._cost(key, strategy)
         return found
 
-    def _cost(self, strategy: Strategy) -> Costed:
+    def _cost(self, key: tuple[object, ...], strategy: Strategy) -> Costed:
         rules = stack(strategy.stack)
-        found = pieces(self.spec, self.recipe, strategy, rules)
-        if strategy.pipeline_parallel > 1 and self.spec.tied_embeddings:
-            found = _with_copied_head(found)
+        found = self._pieces.get(key)
+        if found is None:
+            found = pieces(self.spec, self.recipe, strategy, rules)
+            if strategy.pipeline_parallel > 1 and self.spec.tied_embeddings:
+                found = _with_copied_head(found)
+            self._pieces[key] = found
 
         def exchange_s(exchange: Exchange) -> float:
             return self.fabric.seconds(exchange.op, exchange.num_bytes, *group_of(exchange.cause, strategy))

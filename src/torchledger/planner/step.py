@@ -13,7 +13,8 @@ from torchledger.planner.constants import Constants
 from torchledger.planner.data_parallel import DataRules, exposed, gather_s, reduce_s
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.piece_cost import PieceCost
-from torchledger.planner.schedule import ChunkCost, PipelineTime, pipeline_time
+from torchledger.planner.schedule import pipeline_time
+from torchledger.planner.schedule_cost import ChunkCost, PipelineTime
 from torchledger.planner.stage import Block
 from torchledger.spec import Strategy
 
