@@ -114,7 +114,7 @@ def test_an_ambiguous_name_lists_its_candidates():
 
 def test_an_unknown_name_says_what_is_close_and_how_to_add_a_row():
     """The message helps on: near names, and the way to write one's own row."""
-    with pytest.raises(UnknownChip, match=r"'h1000'.*close names: .*h100-sxm.*catalog\.load\(extra_files=") as caught:
+    with pytest.raises(UnknownChip, match=r"'h1000'.*close names: .*h100-sxm.*--catalog FILE") as caught:
         get("h1000")
     assert caught.value.name == "h1000"
     assert "h100-sxm" in caught.value.close

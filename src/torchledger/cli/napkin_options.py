@@ -28,6 +28,13 @@ _NAPKIN = (
     click.option("--days", type=DAYS, help="Wall-clock time: 30, or '3d 4h'."),
     click.option("--on", "cluster", metavar="CHIPxN", help="The chips: h100x1024, 8xA100.", shell_complete=chip_names),
     click.option("--chips", "num_chips", type=COUNT, help="Number of chips, where --on does not say it."),
+    click.option(
+        "--catalog",
+        "catalog_files",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A TOML file with chips of your own (may be repeated).",
+    ),
     click.option("--mfu", type=SHARE, help="Model FLOPs utilisation: 0.5 or 50%."),
     click.option("--money", type=MONEY, help="The whole budget: '$10M'. Needs a price."),
     click.option(

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from torchledger import machine, spec
+from torchledger import spec
+from torchledger.cli.cluster import read_on
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
 from torchledger.formula import num_parameters
@@ -40,7 +41,7 @@ def answer_audit(model: str | None, options: Mapping[str, Any], *, as_json: bool
     if options["mfu"] is not None:
         raise click.UsageError("in an audit the printed figure is --printed-mfu, whose digits say how exact it is")
     described = spec.load(model)
-    cluster = machine.parse_cluster(options["cluster"])
+    cluster = read_on(options["cluster"], catalog_files=options["catalog_files"])
     num_chips = int(options["num_chips"] or cluster.num_chips)
     length = parse_count(options["sequence"]) if options["sequence"] else spec.default_sequence_length(described)
     number_format = options["precision"].partition("-")[0]

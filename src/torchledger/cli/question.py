@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import click
 
-from torchledger import machine, planner
+from torchledger import planner
+from torchledger.cli.cluster import read_on
 from torchledger.cli.quantity import OPEN
 from torchledger.cli.terms import Terms, read_terms
 from torchledger.machine import Cluster
@@ -100,7 +101,7 @@ def read_question(
     """
     if not options["cluster"]:
         raise click.UsageError("which chips? Give --on, for example --on h100x1024 (`torchledger machines` lists them)")
-    cluster = machine.parse_cluster(options["cluster"])
+    cluster = read_on(options["cluster"], catalog_files=options["catalog_files"])
     values = {name: options[name] for name in planner.QUANTITIES if options[name] is not None}
     if num_params is not None and options["params"] not in {None, OPEN}:
         raise click.UsageError("MODEL and --params both say how many parameters; leave one of the two out")
