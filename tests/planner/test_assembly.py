@@ -32,6 +32,12 @@ def test_virtual_stages_take_turns() -> None:
     assert found == ((((0, 1), (1, 2)), ((1, 2),)), (((1, 2),), ((1, 2), (2, 1))))
 
 
+def test_dualpipe_holds_every_part_twice() -> None:
+    """Rank r holds part r and part p - 1 - r (arXiv:2412.19437, section 3.2.1)."""
+    found = assemble(KINDS, TINY, Strategy(pipeline_parallel=2, schedule="dualpipe"), embeddings_as_layers=False)
+    assert found == ((((0, 1), (1, 4)), ((1, 4), (2, 1))), (((1, 4), (2, 1)), ((0, 1), (1, 4))))
+
+
 def test_a_users_own_split_is_kept() -> None:
     strategy = Strategy(pipeline_parallel=3, stage_layers=(2, 4, 2))
     found = assemble(KINDS, TINY, strategy, embeddings_as_layers=False)

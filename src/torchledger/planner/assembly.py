@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from torchledger.planner.schedule import parts
 from torchledger.planner.stage import BlockKind
 from torchledger.spec import ModelSpec, Strategy
 
@@ -50,8 +51,8 @@ def assemble(
     >>> assemble(kinds, tiny, Strategy(pipeline_parallel=2), embeddings_as_layers=False)
     ((((0, 1), (1, 2)),), (((1, 2), (2, 1)),))
     """
-    stages, virtual = strategy.pipeline_parallel, strategy.virtual_stages
-    num_chunks = stages * virtual
+    held = parts(strategy.schedule, strategy.pipeline_parallel, strategy.virtual_stages)
+    num_chunks = 1 + max(part for each in held for part in each)
     counts = strategy.stage_layers or layers_of_chunks(spec.num_layers, num_chunks, embeddings_as_layers)
     of_layer = _block_of_layer(kinds, spec)
     first = next(i for i, (kind, _, _) in enumerate(kinds) if kind == "embedding")
@@ -64,7 +65,7 @@ def assemble(
         found.extend(last if index == num_chunks - 1 else ())
         chunks.append(tuple(found))
         start += count
-    return tuple(tuple(chunks[stage + stages * chunk] for chunk in range(virtual)) for stage in range(stages))
+    return tuple(tuple(chunks[part] for part in each) for each in held)
 
 
 def _counted(of_layer: int | Sequence[int], start: int, count: int) -> list[tuple[int, int]]:

@@ -164,15 +164,12 @@ class Estimator:
 
     def held(self, strategy: Strategy) -> tuple[Stage, ...]:
         """What every pipeline rank holds."""
-        flying = in_flight(
-            strategy.schedule,
-            strategy.pipeline_parallel,
-            strategy.virtual_stages,
-            num_micro_batches(self.recipe, strategy),
-        )
+        stages = self.stages(strategy)
+        count = num_micro_batches(self.recipe, strategy)
+        flying = in_flight(strategy.schedule, strategy.pipeline_parallel, len(stages[0]), count)
         return tuple(
             Stage(index, tuple(tuple((block, count) for block, _, count in chunk) for chunk in stage), flying[index])
-            for index, stage in enumerate(self.stages(strategy))
+            for index, stage in enumerate(stages)
         )
 
     def memory(self, strategy: Strategy, stage: Stage) -> StageMemory:
