@@ -60,7 +60,7 @@ def test_the_recipe_of_the_next_month_counts_the_model():
 
 
 def test_104_percent_on_an_h100_is_the_peak_of_an_a100():
-    """A trainer (nanoGPT) divides by 312 TFLOP/s whatever it runs on (pull 464): 32.8 % of an H100 is printed as 104 %."""
+    """A trainer (nanoGPT) divides by 312 TFLOP/s whatever it runs on (pull 464): 32.8 % is printed as 104 %."""
     rate = 1.04 * 312e12 / FORMULAS["nanoGPT"][2](preset("gpt2"), 1024)
     found = audit(preset("gpt2"), 1024, H100, "bf16", Claim(Printed(rate, 0.5), None, read_printed("104%")))
     assert not found.is_possible

@@ -3,8 +3,8 @@
     python tests/published/assumed_mfu.py measured_throughput.csv > src/torchledger/planner/data/mfu.toml
 
 The convention, stated in the file too: 6·parameters·tokens/s over the dense peak of the format of the matmuls (MXFP8
-has FP8's peak, NVFP4 has FP4's; FP16 and BF16 have one peak and count as one format), for rows of quality A, dense models
-of at least 1B parameters trained whole on at least 8 chips. Every row counts once; a chip and format need 4 rows.
+has FP8's peak, NVFP4 has FP4's; FP16 and BF16 have one peak and count as one format), for rows of quality A, dense
+models of at least 1B parameters trained whole on at least 8 chips. Every row counts once; a chip and format need 4.
 """
 
 import csv
