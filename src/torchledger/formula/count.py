@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchledger import ops
 from torchledger.formula.core import why_scores_are_kept
+from torchledger.formula.kernels import Kernels, kernels_of
 from torchledger.formula.model import walk
 from torchledger.formula.optimizer import optimizer_lines, trained
-from torchledger.formula.parameters import parameters
+from torchledger.formula.parameters import Parameter, embedding_parameters, head_parameters, parameters
+from torchledger.formula.precision import FORMATS
 from torchledger.formula.tape import Tape
+from torchledger.formula.value import ELEMENT_BYTES
 from torchledger.ledger import Amount, Convention, Ledger, Line
 from torchledger.spec import ModelSpec, Recipe
 
@@ -28,7 +31,13 @@ def default_recipe(spec: ModelSpec) -> Recipe:
     return Recipe(batch_size=1, sequence_length=min(spec.max_sequence_length, LONGEST_DEFAULT))
 
 
-def count(spec: ModelSpec, recipe: Recipe | None = None, *, convention: Convention | None = None) -> Ledger:
+def count(
+    spec: ModelSpec,
+    recipe: Recipe | None = None,
+    *,
+    convention: Convention | None = None,
+    kernels: Kernels | str = "cpu",
+) -> Ledger:
     """The ledger of one optimizer step: forward, backward, recompute, loss, clipping, optimizer.
 
     Equal layers are one line with their number in `times`, under `layers.*`. Every line holds full, exact and executed
@@ -41,6 +50,10 @@ def count(spec: ModelSpec, recipe: Recipe | None = None, *, convention: Conventi
         spec: the model.
         recipe: how it is trained; nothing is `default_recipe(spec)`.
         convention: how FLOPs are read; nothing is model FLOPs.
+        kernels: which kernels run, a set or its name (`KERNELS`).
+
+    Raises:
+        SpecError: no kernels of that name.
 
     >>> from torchledger.spec import AttentionSpec, MlpSpec
     >>> tiny = ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64))
@@ -51,9 +64,11 @@ def count(spec: ModelSpec, recipe: Recipe | None = None, *, convention: Conventi
     True
     """
     recipe = default_recipe(spec) if recipe is None else recipe
-    tape = walk(spec, recipe)
-    assumptions = [*tape.assumptions, KEPT_ASSUMPTION]
-    if recipe.attention == "fused":
+    chosen = kernels_of(kernels)
+    tape = walk(spec, recipe, chosen)
+    kept = KEPT_ASSUMPTION if chosen.name == "cpu" else f"kernels {chosen.name}: {chosen.source}"
+    assumptions = [*tape.assumptions, kept]
+    if recipe.attention == "fused" and chosen.name == "cpu":
         why = why_scores_are_kept(spec)
         assumptions.append(
             f"no fused attention: {why}, so that the CPU writes and keeps them" if why else BLOCKS_ASSUMPTION
@@ -68,14 +83,39 @@ def _lines(spec: ModelSpec, recipe: Recipe, tape: Tape) -> Iterator[Line]:
     for line in tape.lines():
         yield line if steps == 1 else line.repeated(steps)
     moved = trained(parameters(spec, recipe))
-    if spec.tied_embeddings:
-        width = spec.hidden_size if spec.embedding_size is None else spec.embedding_size
-        yield from _added(spec.vocab_size * width, steps, "embedding")  # the lookup's gradient and the head's
+    for line in shared_lines(spec, recipe):
+        yield line.repeated(steps)
+    for line in prediction_lines(spec, recipe):
+        yield line.repeated(steps * spec.num_prediction_layers)
     if steps != 1:
-        yield from _added(sum(each.total for each in moved), steps - 1, "")
-    yield from optimizer_lines(moved, recipe.optimizer)
+        yield from accumulation_lines(moved, recipe, times=steps - 1)
+    yield from optimizer_lines(moved, recipe.optimizer, recipe.precision)
 
 
-def _added(elements: Amount, times: Amount, module: str) -> Iterator[Line]:
-    for piece in ops.gradient_accumulation(elements):
-        yield piece.line(module, phase="backward", times=times)
+def shared_lines(spec: ModelSpec, recipe: Recipe) -> tuple[Line, ...]:
+    """The gradient of a tied head added to the lookup's, for one micro-batch."""
+    if not spec.tied_embeddings:
+        return ()
+    return tuple(accumulation_lines(embedding_parameters(spec, recipe)[:1], recipe, "embedding"))
+
+
+def prediction_lines(spec: ModelSpec, recipe: Recipe) -> tuple[Line, ...]:
+    """The gradients that one prediction layer's embedding and head add to the model's own, for one micro-batch."""
+    if not spec.num_prediction_layers:
+        return ()
+    table = embedding_parameters(spec, recipe)[0]
+    head = next(each for each in head_parameters(spec, recipe) if each.name == "head.weight")
+    shared = (table, table if spec.tied_embeddings else head)
+    return tuple(line for each in shared for line in accumulation_lines((each,), recipe, "prediction.*"))
+
+
+def accumulation_lines(
+    parameters: Sequence[Parameter], recipe: Recipe, module: str = "", *, times: Amount = 1
+) -> Iterator[Line]:
+    """Gradients of these parameters added to those that are there."""
+    elements: Amount = sum(each.total for each in trained(parameters))
+    if elements == 0:
+        return
+    number_format = FORMATS[recipe.precision].gradient
+    for piece in ops.gradient_accumulation(elements, element_bytes=ELEMENT_BYTES[number_format]):
+        yield piece.line(module, phase="backward", number_format=number_format, times=times)

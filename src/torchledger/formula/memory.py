@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchledger.formula.count import default_recipe
+from torchledger.formula.kernels import Kernels, kernels_of
 from torchledger.formula.model import layer_kinds, walk
 from torchledger.formula.moments import Moment, moments
-from torchledger.formula.optimizer import state_bytes, trained
+from torchledger.formula.optimizer import master_bytes, state_bytes, trained
 from torchledger.formula.parameters import parameters
-from torchledger.formula.value import Activation
+from torchledger.formula.part_moments import part_moments
+from torchledger.formula.parts import parts
+from torchledger.formula.precision import FORMATS
+from torchledger.formula.value import ELEMENT_BYTES, Activation
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 
@@ -38,6 +42,7 @@ class MemoryPrediction:
         recomputed: with recompute, what one layer's backward pass makes again; empty otherwise.
         moments: the moments that can be the peak.
         assumptions: what was assumed.
+        master_bytes: a second copy of the parameters that the optimizer updates; 0 where there is none.
     """
 
     parameter_bytes: Amount
@@ -50,6 +55,7 @@ class MemoryPrediction:
     recomputed: tuple[Activation, ...]
     moments: tuple[Moment, ...]
     assumptions: tuple[str, ...]
+    master_bytes: Amount = 0
 
     @property
     def peak(self) -> Moment:
@@ -62,42 +68,61 @@ class MemoryPrediction:
         return self.peak.total_bytes
 
 
-def memory(spec: ModelSpec, recipe: Recipe | None = None) -> MemoryPrediction:
-    """Memory of a step of `spec` on one CPU device, after the first step (the optimizer's state exists).
+def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | str = "cpu") -> MemoryPrediction:
+    """Memory of a step of `spec` on one device, after the first step (the optimizer's state exists).
 
     Args:
         spec: the model.
         recipe: how it is trained; nothing is `default_recipe(spec)`.
+        kernels: which kernels run, a set or its name (`KERNELS`).
+
+    Raises:
+        SpecError: no kernels of that name.
 
     >>> from torchledger.spec import AttentionSpec, MlpSpec
     >>> tiny = ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64))
     >>> memory(tiny, Recipe(batch_size=2, sequence_length=8)).parameter_bytes  # 4·(2·100·32 + 2·(10240 + 64) + 32)
     108160
     """
-    recipe = default_recipe(spec) if recipe is None else recipe
-    tape = walk(spec, recipe)
-    moved = trained(parameters(spec, recipe))
-    elements: Amount = sum(each.total for each in moved)
+    recipe, chosen = default_recipe(spec) if recipe is None else recipe, kernels_of(kernels)
+    tape, formats = walk(spec, recipe, chosen), FORMATS[recipe.precision]
+    own = parameters(spec, recipe)
+    moved = trained(own)
     kept, recomputed = tape.activations(), tape.activations(recomputed=True)
     standing = {
-        "parameters": 4 * elements,
+        "parameters": ELEMENT_BYTES[formats.stored] * sum(each.total for each in own),
         "buffers": buffer_bytes(spec, recipe.sequence_length),
-        "optimizer state": state_bytes(moved, recipe.optimizer),
+        "optimizer state": state_bytes(moved, recipe.optimizer, recipe.precision),
         "inputs": 2 * 8 * recipe.tokens_per_step,
     }
+    gradient_bytes: Amount = ELEMENT_BYTES[formats.gradient] * sum(each.total for each in moved)
+    if formats.master:
+        standing["master weights"] = master_bytes(moved, recipe.precision)
     activation_bytes: Amount = sum(each.total_bytes for each in kept)
+    if _has_moments_of_its_own(spec, recipe, chosen):
+        found = moments(spec, recipe, standing, recomputed or kept, activation_bytes)
+    else:
+        found = part_moments(parts(spec, recipe, kernels=chosen), recipe, standing, gradient_bytes)
     return MemoryPrediction(
         parameter_bytes=standing["parameters"],
         buffer_bytes=standing["buffers"],
-        gradient_bytes=4 * elements,
+        gradient_bytes=gradient_bytes,
         optimizer_state_bytes=standing["optimizer state"],
         input_bytes=standing["inputs"],
         activation_bytes=activation_bytes,
         activations=kept,
         recomputed=recomputed,
-        moments=moments(spec, recipe, standing, recomputed or kept, activation_bytes),
+        moments=found,
         assumptions=(*dict.fromkeys(tape.assumptions), PEAK_ASSUMPTION),
+        master_bytes=standing.get("master weights", 0),
     )
+
+
+def _has_moments_of_its_own(spec: ModelSpec, recipe: Recipe, kernels: Kernels) -> bool:
+    """Whether the moments of `moments` hold, which know FP32 parameters, all trained, on the CPU."""
+    plain = recipe.lora_rank == 0 and not recipe.trainable and recipe.optimizer.kind in {"adamw", "sgd"}
+    as_stored = FORMATS[recipe.precision].stored == "fp32" and recipe.recompute != "selective"
+    return kernels.name == "cpu" and plain and as_stored and not spec.num_prediction_layers
 
 
 def buffer_bytes(spec: ModelSpec, sequence_length: Amount) -> Amount:

@@ -27,14 +27,15 @@ def walk(spec: ModelSpec, recipe: Recipe, kernels: Kernels = KERNELS["cpu"]) -> 
     """The forward pass of one micro-batch and its backward pass, equal layers once with their number."""
     tape = Tape(recipe.precision, kernels)
     h, contexts = walk_embedding(tape, spec, recipe)
-    for kind, group in layer_kinds_of(spec, recipe, h.number_format).items():
-        with tape.inside("layers.*", group.count):
+    for kind, runs in layer_kinds_of(spec, recipe, h.number_format).items():
+        with tape.inside("layers.*", sum(run.count for run in runs)):
             x = tape.receive("input", replace(h, number_format=kind.number_format, requires_grad=kind.training.reached))
-            h = walk_layer(tape, spec, recipe, x, contexts[group.window], kind=kind)
-    if spec.num_prediction_layers != 0:
+            h = walk_layer(tape, spec, recipe, x, contexts[kind.window], kind=kind)
+    if spec.num_prediction_layers:
         tape.fan_out("", h, 1 + spec.num_prediction_layers)
         with tape.inside("prediction.*", spec.num_prediction_layers):
-            walk_prediction(tape, spec, recipe, tape.receive("input", h), contexts[0])
+            context = contexts[spec.layer_groups[-1].window]
+            walk_prediction(tape, spec, recipe, tape.receive("input", h), context)
     walk_head(tape, spec, recipe, h)
     return tape
 
@@ -118,13 +119,13 @@ def _windows(spec: ModelSpec) -> tuple[int, ...]:
     return tuple(dict.fromkeys(window for window, _ in layer_kinds(spec)))
 
 
-def layer_kinds_of(spec: ModelSpec, recipe: Recipe, number_format: str) -> dict[LayerKind, LayerGroup]:
-    """Every kind of layer with the first of them and their number, in order of the first.
+def layer_kinds_of(spec: ModelSpec, recipe: Recipe, number_format: str) -> dict[LayerKind, tuple[LayerGroup, ...]]:
+    """Every kind of layer with the runs in which it stands, in order of the first.
 
     Under autocast an embedding that is projected enters in BF16, and leaves that format in the first layer that adds
     FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes.
     """
-    kinds: dict[LayerKind, LayerGroup] = {}
+    kinds: dict[LayerKind, tuple[LayerGroup, ...]] = {}
     stored = FORMATS[recipe.precision].stored
     norm_writes = spec.norm.placement != "pre" and spec.norm.affine
     for group, training in layer_runs(spec, recipe):
@@ -135,8 +136,7 @@ def layer_kinds_of(spec: ModelSpec, recipe: Recipe, number_format: str) -> dict[
         for first, count, read in runs:
             if count != 0:
                 kind = LayerKind(group.window, group.is_moe, read, training)
-                known = kinds.get(kind, LayerGroup(group.window, group.is_moe, first, 0))
-                kinds[kind] = replace(known, count=known.count + count)
+                kinds[kind] = (*kinds.get(kind, ()), LayerGroup(group.window, group.is_moe, first, count))
     return kinds
 
 

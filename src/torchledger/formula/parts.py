@@ -6,11 +6,10 @@ with their numbers, the parts are `count` and `memory` to the last FLOP and byte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchledger import ops
+from torchledger.formula.count import accumulation_lines, prediction_lines, shared_lines
 from torchledger.formula.heads import Context
 from torchledger.formula.kernels import Kernels, kernels_of
 from torchledger.formula.model import (
@@ -21,7 +20,6 @@ from torchledger.formula.model import (
     walk_layer,
     walk_prediction,
 )
-from torchledger.formula.optimizer import trained
 from torchledger.formula.parameters import (
     Parameter,
     embedding_parameters,
@@ -55,6 +53,7 @@ class Part:
         recomputed: what recompute makes again for its backward pass; nothing without.
         forward_temporary_bytes: the most that its forward pass holds beside what it keeps.
         backward_temporary_bytes: the most that its backward pass holds beside what is kept and made again.
+        runs: where in the depth such layers are, as runs of neighbours; nothing where it is no layer.
     """
 
     name: str
@@ -67,6 +66,7 @@ class Part:
     recomputed: tuple[Activation, ...]
     forward_temporary_bytes: Amount
     backward_temporary_bytes: Amount
+    runs: tuple[LayerGroup, ...] = ()
 
     @property
     def times(self) -> Amount:
@@ -106,49 +106,65 @@ def parts(spec: ModelSpec, recipe: Recipe, *, kernels: Kernels | str = "cpu") ->
     h, contexts = walk_embedding(first, spec, recipe)
     layers = []
     names: set[str] = set()
-    for kind, group in layer_kinds_of(spec, recipe, h.number_format).items():
+    for kind, runs in layer_kinds_of(spec, recipe, h.number_format).items():
         tape = Tape(recipe.precision, chosen)
         with tape.inside("layers.*"):
             x = tape.make("input", h.shape, kind.number_format, requires_grad=kind.training.reached)
             context = _there(tape, contexts[kind.window])
             h = walk_layer(tape, spec, recipe, x, context, kind=kind)
         _keep_mask(first, contexts[kind.window], tape, context)
-        name = _name(group, kind, names)
-        names.add(name)
         own = layer_parameters(spec, recipe, kind.training, is_moe=kind.is_moe)
-        layers.append(_part(name, "layer", tape, own, group))
-    if spec.num_prediction_layers != 0:
-        tape, last_group = Tape(recipe.precision, chosen), spec.layer_groups[-1]
-        with tape.inside("prediction.*"):
-            context = _there(tape, contexts[last_group.window])
-            walk_prediction(tape, spec, recipe, tape.make("input", h.shape, h.number_format), context)
-        _keep_mask(first, contexts[last_group.window], tape, context)
-        group = replace(last_group, first=spec.num_layers, count=spec.num_prediction_layers)
-        layers.append(_part("prediction layer", "prediction", tape, prediction_parameters(spec, recipe), group))
+        layers.append(_part(_name(runs[0], kind, names), "layer", recipe, tape, own, runs))
+        names.add(layers[-1].name)
     last = Tape(recipe.precision, chosen)
     last.fan_out("", h, 1 + spec.num_prediction_layers)
     walk_head(last, spec, recipe, last.make("input", h.shape, h.number_format, requires_grad=h.requires_grad))
-    embedding = _part("embedding", "embedding", first, embedding_parameters(spec, recipe))
-    head = _part("head", "head", last, head_parameters(spec, recipe))
-    if spec.tied_embeddings and not embedding.parameters[0].frozen:  # the lookup's gradient and the head's
-        head = replace(head, lines=(*head.lines, *_added(embedding.parameters[0].total, "embedding")))
+    embedding = _part("embedding", "embedding", recipe, first, embedding_parameters(spec, recipe))
+    head = _part("head", "head", recipe, last, head_parameters(spec, recipe))
+    if spec.num_prediction_layers:
+        layers.append(_prediction(spec, recipe, chosen, h, contexts, first))
+        embedding = replace(embedding, activations=first.activations())
+    if spec.tied_embeddings:
+        head = replace(head, lines=(*head.lines, *shared_lines(spec, recipe)))
     return (embedding, *layers, head)
 
 
-def _part(
-    name: str, kind: PartKind, tape: Tape, parameters: tuple[Parameter, ...], layer: LayerGroup | None = None
+def _prediction(  # noqa: PLR0917  # what a part is made of
+    spec: ModelSpec, recipe: Recipe, kernels: Kernels, h: Value, contexts: dict[int, Context], first: Tape
 ) -> Part:
+    """The layer that predicts one token further; embedding and head get a gradient from it too."""
+    tape, last = Tape(recipe.precision, kernels), spec.layer_groups[-1]
+    with tape.inside("prediction.*"):
+        context = _there(tape, contexts[last.window])
+        walk_prediction(tape, spec, recipe, tape.make("input", h.shape, h.number_format), context)
+    _keep_mask(first, contexts[last.window], tape, context)
+    group = LayerGroup(last.window, last.is_moe, spec.num_layers, spec.num_prediction_layers)
+    own = prediction_parameters(spec, recipe)
+    part = _part("prediction layer", "prediction", recipe, tape, own, (group,))
+    return replace(part, lines=(*part.lines, *prediction_lines(spec, recipe)))
+
+
+def _part(  # noqa: PLR0917  # what a part is made of
+    name: str,
+    kind: PartKind,
+    recipe: Recipe,
+    tape: Tape,
+    parameters: tuple[Parameter, ...],
+    runs: tuple[LayerGroup, ...] = (),
+) -> Part:
+    count: Amount = sum(run.count for run in runs)
     return Part(
         name=name,
         kind=kind,
-        layer=layer,
+        layer=replace(runs[0], count=count) if runs else None,
         lines=tuple(tape.lines()),
-        accumulation=tuple(_added(sum(each.total for each in trained(parameters)), "")),
+        accumulation=tuple(accumulation_lines(parameters, recipe)),
         activations=tape.activations(),
         parameters=parameters,
         recomputed=tape.activations(recomputed=True),
         forward_temporary_bytes=forward_temporary_bytes(tape),
         backward_temporary_bytes=backward_temporary_bytes(tape),
+        runs=runs,
     )
 
 
@@ -171,8 +187,3 @@ def _name(group: LayerGroup, kind: LayerKind, taken: set[str]) -> str:
     name = "" if training.trains or training.adapted else "frozen "
     name += ("mixture layer" if group.is_moe else "layer") + (f" window {group.window}" if group.window else "")
     return f"{name} from {group.first}" if name in taken else name
-
-
-def _added(elements: Amount, module: str) -> Iterator[Line]:
-    for piece in ops.gradient_accumulation(elements):
-        yield piece.line(module, phase="backward")

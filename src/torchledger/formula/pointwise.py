@@ -41,6 +41,8 @@ def activation(tape: Tape, path: str, x: Value, kind: str) -> Value:
 
     A compiler keeps the input of each and makes the output again.
     """
+    if kind == "relu_squared" and tape.kernels.device == "cuda" and tape.formats.is_autocast:
+        return _squared(tape, path, tape.cast(path, "relu output in FP32", activation(tape, path, x, "relu"), "fp32"))
     y = tape.make(f"{kind} output", x.shape, x.number_format)
     pieces, back = _both(kind, x)
     if tape.kernels.chains == "compiled":
@@ -49,6 +51,13 @@ def activation(tape: Tape, path: str, x: Value, kind: str) -> Value:
         return tape.op(path, kind, pieces, y, reads=(x,), backward=back, keeps=(x,))
     made = (y,) if kind != "relu_squared" else (y, tape.make("relu output", x.shape, x.number_format))
     return tape.op(path, kind, pieces, *made, reads=(x,), backward=back, keeps_made=(made[-1],))
+
+
+def _squared(tape: Tape, path: str, x: Value) -> Value:
+    """The product x·x. Keeps x: a power, which CUDA's autocast runs in FP32."""
+    y = tape.make("relu_squared output", x.shape, x.number_format)
+    pieces, back = _both("square", x)
+    return tape.op(path, "pow", pieces, y, reads=(x,), backward=back, keeps=(x,))
 
 
 def gated(tape: Tape, path: str, gate: Value, up: Value, kind: str) -> Value:

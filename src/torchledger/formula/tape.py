@@ -276,14 +276,13 @@ class Tape:
             else:
                 self._keep(op, value, self._last_save)
 
-    def save_number(self, op: str, name: str) -> Value:
-        """`op` multiplies or divides by a Python number, which torch wraps in a tensor of 8 bytes and keeps.
+    def save_number(self, op: str, name: str) -> None:
+        """`op` multiplies or divides by a Python number, which torch wraps in a tensor of 8 bytes of host memory.
 
-        Saved-tensor hooks do not see it, so a checkpoint neither drops it nor waits for it.
+        Saved-tensor hooks do not see it, so a checkpoint neither drops it nor waits for it. On CUDA it costs nothing.
         """
-        number = self.make(name, (), "fp64", requires_grad=False)
-        self._keep(op, number, len(self._forward))
-        return number
+        if self.kernels.device == "cpu":
+            self._keep(op, self.make(name, (), "fp64", requires_grad=False), len(self._forward))
 
     def _path(self, module: str) -> str:
         return (self._prefix + module).rstrip(".")

@@ -97,6 +97,7 @@ from torchledger.ops.multilinear import (
 )
 from torchledger.ops.normalization import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from torchledger.ops.optimizer import adamw, clip_grad_norm, gradient_accumulation, sgd
+from torchledger.ops.optimizer_kinds import adafactor, adamw_8bit, lion, muon, newton_schulz
 from torchledger.ops.piece import Piece, moved
 from torchledger.ops.pointwise import (
     PerElement,
@@ -134,7 +135,9 @@ __all__ = [
     "Rule",
     "activation",
     "activation_backward",
+    "adafactor",
     "adamw",
+    "adamw_8bit",
     "adaptive_windows",
     "all_gather",
     "all_reduce",
@@ -196,6 +199,7 @@ __all__ = [
     "linear",
     "linear_input_gradient",
     "linear_weight_gradient",
+    "lion",
     "log_softmax",
     "log_softmax_backward",
     "matmul",
@@ -205,6 +209,8 @@ __all__ = [
     "moved",
     "multi_margin",
     "multi_margin_backward",
+    "muon",
+    "newton_schulz",
     "nll_loss",
     "nll_loss_backward",
     "order",

@@ -1,0 +1,76 @@
+"""Eager CUDA by arithmetic and by the trace for that target: contractions line by line, kept bytes to the last one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from architectures import BY_NAME, SPECS
+
+from torchledger.formula import count, memory
+from torchledger.spec import Recipe, presets
+from torchledger.tracer import trace_step
+from torchledger.trainer.step import build_step, example_batch
+
+CONTRACTIONS = {"matmul", "attention"}
+
+
+def _traced(spec, recipe, *, stored=None):
+    """The step traced for CUDA; with `stored` its parameters are in that format and autocast is off."""
+
+    def step():
+        run, batch = build_step(spec, recipe, initialized=False), example_batch(recipe)
+        if stored is not None:
+            for parameter in run.model.parameters():
+                parameter.data = parameter.data.to(stored)
+        return lambda: run(batch, 0)
+
+    return trace_step(step, target="cuda")
+
+
+def _kept(trace):
+    """Activations, and the casts of weights that autocast's cache made and a gradient needs."""
+    blocks = [block for block in trace.timeline.blocks if block.call >= trace.first_call]
+    begins = min(block.allocated for block in blocks if block.phase == "backward")
+    casts = [block for block in blocks if block.part == "autocast casts" and block.allocated < begins]
+    kept = [block for block in casts if block.freed is None or block.freed >= begins]
+    return trace.kept_bytes + sum(block.num_bytes for block in kept)
+
+
+def _contractions(ledger):
+    accounts = ledger.folded().where(kind=CONTRACTIONS).accounts()
+    return {account: (work.flops_full, work.flops_executed) for account, work in accounts.items()}
+
+
+def _agree(spec, recipe, trace):
+    assert _contractions(count(spec, recipe, kernels="cuda")) == _contractions(trace.ledger)
+    assert memory(spec, recipe, kernels="cuda").activation_bytes == _kept(trace)
+
+
+@BY_NAME
+def test_the_zoo_of_small_models_agrees(spec):
+    """Every architecture in FP32 and under autocast, with attention written out and fused, with recompute."""
+    for precision, attention, recompute in (
+        ("fp32", "fused", "none"),
+        ("bf16", "math", "none"),
+        ("bf16", "fused", "full"),
+    ):
+        recipe = Recipe(batch_size=2, sequence_length=16, precision=precision, attention=attention, recompute=recompute)
+        _agree(spec, recipe, _traced(spec, recipe))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.moe is None], ids=lambda spec: spec.name)
+def test_weights_in_16_bit_have_a_stream_in_16_bit_and_no_casts(spec):
+    recipe = Recipe(batch_size=2, sequence_length=16, precision="bf16-pure")
+    _agree(spec, recipe, _traced(spec, replace(recipe, precision="fp32"), stored=torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma-2-2b", "qwen-3-0.6b", "bloom-560m"])
+@pytest.mark.parametrize("precision", ["bf16", "bf16-pure"])
+def test_presets_at_their_widths_agree(name, precision):
+    spec = replace(presets.get(name), num_layers=2)
+    recipe = Recipe(batch_size=2, sequence_length=40, precision=precision)
+    pure = precision == "bf16-pure"
+    trace = _traced(
+        spec, replace(recipe, precision="fp32") if pure else recipe, stored=torch.bfloat16 if pure else None
+    )
+    _agree(spec, recipe, trace)
