@@ -1,5 +1,9 @@
 import pytest
 
+from torchledger.machine import get
+from torchledger.planner import assumed_mfu
+from torchledger.spec import presets
+
 LLAMA = ("--params", "70B", "--tokens", "15T", "--on", "h100x1024", "--mfu", "0.5")
 
 
@@ -59,10 +63,13 @@ def test_a_chip_without_a_number_asks_for_it(ask):
 
 
 def test_an_assumed_mfu_is_said(ask):
-    """Without an MFU, that of published runs is taken, and the answer says so and why."""
-    answer = ask("plan", "--params", "8B", "--tokens", "1T", "--on", "h100x64", "--json").json
-    assert answer["answer"]["mfu"] == 0.4
-    assert any("MFU 0.4 is assumed" in line and "--mfu" in line for line in answer["assumptions"])
+    """Without an MFU, that of published runs on the chip in the format is taken, and the answer says so and why."""
+    for precision in ("bf16", "fp8"):
+        words = ("--params", "8B", "--tokens", "1T", "--on", "h100x64", "--precision", precision)
+        answer = ask("plan", *words, "--json").json
+        assert answer["answer"]["mfu"] == assumed_mfu(get("h100"), precision).mfu
+        told = f"MFU {answer['answer']['mfu']} is assumed"
+        assert any(told in line and "H100 SXM" in line and "--mfu" in line for line in answer["assumptions"])
 
 
 def test_a_price_gives_a_bill(ask):
@@ -83,9 +90,31 @@ def test_a_budget_gives_the_largest_model(ask):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        ((), 2, "what is asked?"),
+        (("--on", "h100x8"), 2, "what is asked?"),
         (("--params", "70B"), 2, "which chips"),
+        (("--params", "70B", "--tokens=-1T", "--on", "h100x8"), 2, "it is negative"),
+        (("--params", "70B", "--tokens", "0", "--on", "h100x8"), 2, "above zero"),
+        (("--params", "70B", "--tokens", "1T", "--on", "h100x0"), 2, "at least one chip"),
+        (("--solve", "params", "--days", "30", "--on", "h100x8"), 2, "quantities are open (params, tokens)"),
+        (("--solve", "money", *LLAMA), 2, "no price is known"),
+        ((*LLAMA, "--money", "?"), 2, "no price is known"),
+        ((*LLAMA, "--price", "$2", "--prices", __file__), 2, "--price and --prices"),
+        ((*LLAMA, "--pue", "0.5"), 2, "PUE is 0.5"),
+        ((*LLAMA, "--goodput", "1.5"), 2, "goodput is 1.5"),
+        ((*LLAMA, "--tp", "8"), 2, "--tp goes with a MODEL"),
+        ((*LLAMA, "--tflops", "400"), 2, "--tflops goes with --audit-mfu"),
+        ((*LLAMA, "--flops", "1e24"), 2, "--flops is a budget"),
+        ((*LLAMA, "--compute-optimal"), 2, "nothing is left for --compute-optimal"),
+        (("--compute-optimal", "--on", "h100x8"), 2, "how large is the run"),
+        (("llama-3-8b", *LLAMA), 2, "MODEL and --params"),
+        (
+            ("llama-3-8b", "--solve", "params", "--tokens", "1T", "--days", "9", "--on", "h100x8"),
+            2,
+            "MODEL says how many",
+        ),
         (("--params", "70X", "--on", "h100"), 2, "'X' is no known suffix"),
-        (("--params", "70B", "--on", "h1oo"), 2, "no chip is named"),
+        (("--params", "70B", "--on", "h1oo"), 2, "give it with --catalog FILE"),
         ((*LLAMA, "--solve", "mfu"), 2, "both given and asked for"),
         (("--params", "?", "--tokens", "?", "--on", "h100x8"), 2, "one quantity is asked for at a time"),
         (("--params", "70B", "--on", "h100x8"), 2, "quantities are open"),
@@ -110,3 +139,123 @@ def test_what_does_not_fit_is_answered_too(ask):
     """Exit code 3 comes with the answer, so that one sees by how much."""
     answer = ask("plan", "--params", "70B", "--tokens", "1B", "--on", "h100x8")
     assert "does not fit" in answer.out
+
+
+def test_a_model_brings_its_own_parameters_and_flops(ask):
+    """`plan llama-3-8b --mfu 0.5`: 8.03B parameters, and FLOPs a token as `count` has them, attention in."""
+    words = ("llama-3-8b", "--tokens", "15T", "--on", "h100x1024", "--mfu", "0.5", "--json")
+    answer = ask("plan", *words).json["answer"]
+    counted = ask("count", "llama-3-8b", "--json").json["answer"]["total_flops"] / 8192
+    assert answer["num_parameters"] == 8_030_261_248
+    assert answer["total_flops"] == pytest.approx(counted * 15e12)
+    assert answer["days"] == pytest.approx(counted * 15e12 / (1024 * 989.4e12 * 0.5) / 86400)
+
+
+def test_a_model_at_the_usual_speed_takes_as_long_by_its_own_flops_as_by_6n(ask):
+    """The assumed MFU is by 6·N: for a model it is turned into its own FLOPs, so that the days stay the same."""
+    words = ("--tokens", "15T", "--on", "h100x1024", "--json")
+    own = ask("plan", "llama-3-8b", "--napkin", *words).json["answer"]
+    napkin = ask("plan", "--params", "8030261248", *words).json["answer"]
+    assert own["days"] == pytest.approx(napkin["days"], rel=1e-6)
+    assert own["mfu"] > napkin["mfu"]
+
+
+def test_a_shorter_sequence_costs_fewer_flops_a_token(ask):
+    """Attention's share falls with the sequence."""
+    words = ("llama-3-8b", "--tokens", "1T", "--on", "h100x64", "--mfu", "0.4", "--json")
+    long, short = (ask("plan", *words, *more).json["answer"]["total_flops"] for more in ((), ("--sequence", "1024")))
+    assert short < long
+
+
+def test_money_can_be_asked_for(ask):
+    """`--solve money` and `--money '?'` are chip-hours times price."""
+    for asked in (("--solve", "money"), ("--money", "?")):
+        answer = ask("plan", *LLAMA, *asked, "--price", "$2", "--json").json["answer"]
+        assert answer["money"] == pytest.approx(answer["chip_hours"] * 2)
+        assert "money" in answer["solved"]
+
+
+def test_an_unknown_bill_names_its_flags(ask):
+    """No price ships: money and carbon are unknown, and say what would make them known."""
+    out = ask("plan", *LLAMA).out
+    assert "unknown; --price '$2.80' or --prices FILE gives it" in out
+    assert "unknown; --carbon gives it" in out
+    assert ask("plan", *LLAMA, "--json").json["answer"]["carbon_kg"] is None
+
+
+def test_a_file_of_prices_is_read(ask, tmp_path):
+    """The chip's own price, with its day and source among the assumptions; a bad file tells all its mistakes."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text('[h100]\nprice = "3 EUR"\ndate = 2026-11-01\nsource = "our contract"\n', encoding="utf-8")
+    answer = ask("plan", *LLAMA, "--prices", prices, "--json").json
+    assert answer["answer"]["money"] == pytest.approx(answer["answer"]["chip_hours"] * 3)
+    assert answer["answer"]["currency"] == "EUR"
+    assert "price: 3.00 EUR a chip-hour (our contract, 2026-11-01)" in answer["assumptions"]
+    prices.write_text("[h100]\nprice = 0\n", encoding="utf-8")
+    bad = ask("plan", *LLAMA, "--prices", prices)
+    assert bad.code == 2
+    assert "price: 0 is no price" in bad.err
+    assert "date: is missing" in bad.err
+
+
+def test_energy_and_carbon_follow_the_chip_hours(ask):
+    """(700 W + 300 W)·1.2 for every chip-hour, and 400 g for every kWh."""
+    words = ("--host-power", "300W", "--pue", "1.2", "--carbon", "400g/kWh", "--json")
+    answer = ask("plan", *LLAMA, *words).json["answer"]
+    assert answer["energy_j"] == pytest.approx(answer["chip_hours"] * 3600 * 1000 * 1.2)
+    assert answer["carbon_kg"] == pytest.approx(answer["energy_j"] / 3.6e6 * 0.4)
+
+
+def test_losses_stand_apart_from_the_days(ask):
+    """The days are those of the steps; the wall clock has restarts, lost work and checkpoints on top."""
+    answer = ask("plan", *LLAMA, "--json").json["answer"]
+    assert answer["days"] == pytest.approx(143.94, abs=0.01)
+    assert answer["wall_days"] == pytest.approx(answer["days"] / (1 - sum(answer["losses"].values())))
+    assert list(answer["losses"]) == ["restarts", "work lost to failures", "checkpoints"]
+    given = ask("plan", *LLAMA, "--goodput", "0.9", "--json").json["answer"]
+    assert given["wall_days"] == pytest.approx(answer["days"] / 0.9)
+    failing = ask("plan", *LLAMA, "--failure-every", "1h", "--restart-time", "30m", "--json").json["answer"]
+    assert failing["losses"]["restarts"] > 0.3
+
+
+def test_a_deadline_gives_the_compute_optimal_model(ask):
+    """30 days on 512 H100 at 40 %: N = √(C/120), D = 20·N."""
+    words = ("--compute-optimal", "--days", "30", "--on", "h100x512", "--mfu", "0.4", "--json")
+    answer = ask("plan", *words).json["answer"]
+    flops = 512 * 989.4e12 * 0.4 * 30 * 86400
+    assert answer["num_parameters"] == pytest.approx((flops / 120) ** 0.5, rel=1e-6)
+    assert answer["num_tokens"] == pytest.approx(20 * answer["num_parameters"], rel=1e-6)
+    assert any("FLOPs^0.5" in step for step in answer["arithmetic"])
+
+
+def test_a_model_gives_its_compute_optimal_days_or_chips(ask):
+    """The inverse: 70B on 1.4T tokens, for days from chips and for chips from days."""
+    words = ("--compute-optimal", "--params", "70B", "--mfu", "0.4", "--json")
+    days = ask("plan", *words, "--on", "h100x512").json["answer"]
+    assert days["num_tokens"] == pytest.approx(1.4e12, rel=1e-9)
+    assert days["days"] == pytest.approx(6 * 70e9 * 1.4e12 / (512 * 989.4e12 * 0.4) / 86400)
+    chips = ask("plan", *words, "--on", "h100", "--days", "30", "--solve", "chips").json["answer"]
+    assert chips["num_chips"] == -(-512 * days["days"] // 30)
+
+
+def test_a_chip_of_the_users_own_is_planned_with(ask, tmp_path):
+    """`--catalog FILE` has a row that extends one of ours."""
+    rows = tmp_path / "chips.toml"
+    rows.write_text(
+        '[h100-capped]\nextends = "h100-sxm"\nname = "H100 capped"\ndense.bf16 = 700e12\nconfidence = "low"\n'
+        'date = "2026-11-30"\nsource = "https://example.com"\nnotes = ""\n',
+        encoding="utf-8",
+    )
+    words = ("--params", "7B", "--tokens", "1T", "--on", "h100-cappedx64", "--mfu", "0.5")
+    answer = ask("plan", *words, "--catalog", rows, "--json").json["answer"]
+    assert answer["peak_flops_per_s"] == 700e12
+    assert ask("plan", *words).code == 2
+
+
+def test_every_preset_has_a_napkin(ask):
+    """Dense, mixture, latent attention: all of them answer in the same words."""
+    for name in ("gpt2", "mixtral-8x7b", "deepseek-v3", "gemma-2-9b"):
+        assert name in presets.names()
+        answer = ask("plan", name, "--tokens", "1T", "--on", "h100x1024", "--napkin", "--json")
+        assert answer.code == 0
+        assert answer.json["answer"]["days"] > 0
