@@ -49,9 +49,10 @@ proof: $(STAMP)  ## the slow proofs
 bench: $(STAMP)  ## side-by-side benchmarks, ratios printed
 	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memory.md
+docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md, docs/validation-time.md and docs/gpu-memory.md
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_validation.py
+	$(BIN)/python docs/generate_time_validation.py
 	$(BIN)/python docs/generate_gpu_memory.py
 
 zoo: $(STAMP)  ## trace every model of the zoo and write docs/zoo.csv and docs/zoo.md (some minutes)

@@ -21,9 +21,9 @@ Generated from the tests' own sentences by `make docs`; a test holds it to be cu
 asserts, no more. Numbers are equal to the last one unless a tolerance is named. `make test` runs all of it but what is
 marked as slow, which `make proof` runs.
 
-What these tests do **not** show: anything about a GPU's kernels or memory, anything about several devices, and how
-near predicted seconds come to measured ones, which no test can hold on a machine that it shares. The closing table of
-every run shows the last one.
+What these tests do **not** show: how near predicted seconds come to measured ones, which no test can hold on a machine
+that it shares. The closing table of every run shows it for that run, and [validation-time.md](validation-time.md) for
+1,500 steps that others measured and published, by source.
 
 ## By question
 

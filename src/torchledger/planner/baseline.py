@@ -24,6 +24,7 @@ Guess: TypeAlias = Callable[[MeasuredRow], float]
 #: What a chip of which no other family has a row is guessed with (the napkin's figure).
 _UNSEEN_MFU = 0.4
 _RIDGE = 1e-2
+_MULTIPLIED: dict[str, float] = {}
 
 
 def matmul_format(precision: str) -> str:
@@ -50,7 +51,14 @@ def flops_of(row: MeasuredRow) -> float:
 
 
 def _multiplied(spec: ModelSpec) -> float:
-    """Parameters that a token is multiplied with."""
+    """Parameters that a token is multiplied with, remembered: a baseline asks for each model some hundred times."""
+    told = repr(spec)
+    if told not in _MULTIPLIED:
+        _MULTIPLIED[told] = _multiplied_anew(spec)
+    return _MULTIPLIED[told]
+
+
+def _multiplied_anew(spec: ModelSpec) -> float:
     total = float(num_active_parameters(spec)) - spec.num_position_rows * spec.hidden_size
     return total if spec.tied_embeddings else total - spec.vocab_size * spec.hidden_size
 

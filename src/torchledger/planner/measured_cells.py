@@ -37,7 +37,7 @@ COLUMNS: Mapping[str, str] = {
     "island": "chips that the scale-up link joins, where it differs from the chip's row",
     "cluster": "a known cluster (`machine.list_clusters()`), whose islands and network count",
     "network_gbit_s": "network between islands, Gbit/s of one direction for one chip",
-    "stack": "training stack (`torchledger`, `megatron`, `fsdp2` ...), or one of a file beside the table (`mine.toml:name`)",
+    "stack": "training stack (`megatron`, `fsdp2` ...), or one of a file beside the table (`mine.toml:name`)",
     "precision": "a recipe's precision, or a table's word for it (`amp_bf16`, `FP8`, `MXFP8` ...)",
     "fsdp_zero": "what data parallel ranks shard: `none`, `ZeRO-1`, `ZeRO-3`, `FULL_SHARD`, `SHARD_GRAD_OP` ...",
     "shard_group": "ranks that share one copy of it; empty: all",
@@ -73,7 +73,7 @@ COLUMNS: Mapping[str, str] = {
 }
 
 #: Other names of columns.
-_OTHER_NAMES = {"chip": "gpu", "chips": "n_gpus", "cluster": "gpu", "source": "source_id"}
+_OTHER_NAMES = {"chip": "gpu", "chips": "n_gpus", "source": "source_id"}
 
 #: Columns of the collected table that nothing here needs.
 _PASSED_OVER = {"tflops_per_gpu", "mfu", "hfu", "flops_convention", "provenance"}
