@@ -81,7 +81,7 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
     stream = 4 if stream_format(recipe, stack) == "fp32" else 2
     found = []
     for part in parts(shard, asked, kernels=kernels_of_stack(stack)):
-        exchanges = _exchanges(part, spec, recipe, strategy, stack, stream)
+        exchanges = exchanges_of(part, spec, recipe, strategy, stack, stream)
         found.append(
             Piece(
                 _block(part, spec, shard, asked, strategy, stack, stream),
@@ -100,7 +100,7 @@ def kernels_of_stack(stack: Stack) -> Kernels:
     return replace(kernels, selective=stack.selective, loss=stack.loss or kernels.loss)
 
 
-def _exchanges(
+def exchanges_of(
     part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack, element_bytes: int
 ) -> tuple[Exchange, ...]:
     if part.kind == "embedding":

@@ -105,10 +105,10 @@ def schedule(question: Question) -> Iterator[Refusal]:
         yield Refusal(f"{rules.name} has no {what}", has, frozenset({"pipeline_parallel", "schedule", "stack"}))
     if name == "interleaved" and virtual == 1:
         yield Refusal("interleaved stages have at least two chunks", "virtual_stages 2 or more, or 1f1b", fields)
-    if name == "dualpipe" and (virtual != 2 or pipeline % 2):
-        reason = f"dualpipe has two chunks a rank and an even number of ranks, not {virtual} and {pipeline}"
-        yield Refusal(reason, "virtual_stages 2 and an even pipeline_parallel", fields)
-    if name in {"gpipe", "1f1b", "zero-bubble"} and virtual > 1:
+    if name == "dualpipe" and pipeline % 2:
+        reason = f"dualpipe has an even number of stages, not {pipeline}"
+        yield Refusal(reason, "an even pipeline_parallel", frozenset({"pipeline_parallel", "schedule"}))
+    if name != "interleaved" and virtual > 1:  # dualpipe's second chunk is the other end's stage, not one of its own
         yield Refusal(f"{name} has one chunk a stage, not {virtual}", "virtual_stages 1, or interleaved", fields)
     number = _micro_batches(question)
     if number is None:

@@ -247,10 +247,7 @@ def _orders(pipeline_parallel: int, num_layers: int, axes: Axes) -> tuple[Order,
     chunks = axes.virtual_stages or tuple(range(2, num_layers // pipeline_parallel + 1))
     orders: list[Order] = []
     for schedule in axes.schedules:
-        if schedule == "interleaved":
-            orders += [Order(schedule, each) for each in chunks]
-        else:  # DualPipe's ranks have two chunks, one from either end
-            orders.append(Order(schedule, 2 if schedule == "dualpipe" else 1))
+        orders += [Order(schedule, each) for each in chunks] if schedule == "interleaved" else [Order(schedule, 1)]
     return tuple(orders)
 
 

@@ -1,0 +1,235 @@
+"""`Bounds`: what no layout of a subtree can be below, without costing a single block of it.
+
+The seconds of a block's phase are at least those of its contractions at the chip's full rate and of its other kernels
+at its full bandwidth, and these floors are sums of products of sizes: n · (S + I / t) / c for a micro-batch of n
+sequences over t tensor and c context parallel ranks, where I is what tensor parallelism divides and S what it leaves
+whole. S and I come from the blocks of a few reference layouts. Exchanges are priced as they are, since that costs
+nothing, and kernels are started as often as there are any. Bytes that a block keeps and parameters have that form too.
+
+Nothing here says how fast a kernel is, only that none is faster than its roof; so a change of `line_s` keeps the bounds
+bounds as long as `floor_s` stays below it. `tests/planner/test_bound.py` holds both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torchledger.ledger import CONTRACTIONS, Line
+from torchledger.planner.block import Piece, pieces
+from torchledger.planner.constants import Constants
+from torchledger.planner.efficiency import Chipset
+from torchledger.planner.estimator import Estimator
+from torchledger.planner.stack import stack
+from torchledger.planner.stage import Block
+from torchledger.spec import ModelSpec, Strategy
+
+_PHASES = ("forward", "recompute", "backward", "weight")
+
+
+class Share(NamedTuple):
+    """An amount over t tensor parallel ranks: `whole + divided / t`."""
+
+    whole: float
+    divided: float
+
+    def at(self, ranks: int) -> float:
+        """The amount of one rank."""
+        return self.whole + self.divided / ranks
+
+
+class PhaseFloor(NamedTuple):
+    """The least of one phase of a block.
+
+    Attributes:
+        device_s: of one sequence, by whether the tokens are split over context parallel ranks: what they split evenly.
+        kernels_s: starts of its kernels, whatever their size.
+        host_s: what the host needs to issue them.
+    """
+
+    device_s: tuple[Share, Share]
+    kernels_s: float
+    host_s: float
+
+
+class PieceFloor(NamedTuple):
+    """The least of one block.
+
+    Attributes:
+        kind: of the block.
+        num_layers: how many such blocks the model has.
+        phases: forward, recompute, backward, weight.
+        kept_bytes: of one sequence.
+        beside_bytes: of one sequence, what its backward pass holds beside: temporaries and what is made again.
+        parameters, trainable: elements, and those with gradients and state.
+        expert_parameters, expert_trainable: the same of all its routed experts.
+    """
+
+    kind: str
+    num_layers: int
+    phases: tuple[PhaseFloor, ...]
+    kept_bytes: Share
+    beside_bytes: Share
+    parameters: Share
+    trainable: Share
+    expert_parameters: float
+    expert_trainable: float
+
+
+def floor_s(line: Line, chips: Chipset, *, splits_tokens: bool = False) -> float:
+    """The least that a line can take whatever its shape is, in seconds that add up when the line is cut in parts.
+
+    Without the start of its kernel. What a context parallel rank reads and writes of the scores depends on how they are
+    split, so it counts nothing there.
+    """
+    work = line.work
+    moved = work.bytes_moved
+    if line.kind == "unknown" or moved is None:
+        return 0.0
+    if line.kind not in CONTRACTIONS:
+        return 0.0 if splits_tokens and ".core" in line.module else float(moved / chips.bytes_per_s)
+    if line.kind == "attention" and work.flops_exact is not None:
+        return float(work.flops_exact / chips.attention_flops_per_s[line.phase == "backward"])
+    rate = chips.rate(line.number_format)
+    return 0.0 if rate is None or work.flops_executed is None else float(work.flops_executed / rate)
+
+
+def smallest_split(spec: ModelSpec) -> int:
+    """The least number of tensor parallel ranks above one that divides everything evenly; 1 if there is none."""
+    sizes = [spec.attention.num_heads, spec.num_key_value_heads, spec.mlp.intermediate_size]
+    if spec.moe is not None:
+        sizes += [spec.moe.intermediate_size, spec.moe.shared_intermediate_size]
+    for ranks in range(2, min(each for each in sizes if each) + 1):
+        if all(size % ranks == 0 for size in sizes):
+            return ranks
+    return 1
+
+
+def floors(estimator: Estimator, base: Strategy, *, sequence_parallel: bool) -> tuple[PieceFloor, ...]:
+    """The floors of every block, from its lines on one and a few tensor parallel ranks, for one and two sequences.
+
+    What is not there when every rank has one head (the copies of key-value heads that several heads share) is left out.
+    """
+    split, heads = smallest_split(estimator.spec), estimator.spec.attention.num_heads
+    alone = [_reference(estimator, base, 1, size, sequence_parallel=False) for size in (1, 2)]
+    shared = [_reference(estimator, base, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)]
+    barest = _reference(estimator, base, heads, 1, sequence_parallel=sequence_parallel)
+    is_eager = not stack(base.stack).compiled
+    chips = estimator.chips(base)
+    return tuple(
+        _piece_floor(
+            estimator, chips, tuple(seen), split, is_eager=is_eager, always=_Always.of(seen[0].block, bare.block)
+        )
+        for *seen, bare in zip(*alone, *shared, barest, strict=True)
+    )
+
+
+def _reference(
+    estimator: Estimator, base: Strategy, ranks: int, size: int, *, sequence_parallel: bool
+) -> tuple[Piece, ...]:
+    strategy = Strategy(
+        stack=base.stack,
+        tensor_parallel=ranks,
+        sequence_parallel=sequence_parallel and ranks > 1,
+        vocab_parallel=base.vocab_parallel,
+        micro_batch_size=size,
+    )
+    return pieces(estimator.spec, estimator.recipe, strategy, stack(base.stack))
+
+
+class _Always(NamedTuple):
+    """What of a block is there, as often, however many heads a rank has."""
+
+    lines: frozenset[tuple[str, str, str, str | None]]
+    activations: frozenset[str]
+    is_all: bool
+
+    @classmethod
+    def of(cls, block: Block, barest: Block) -> _Always:
+        places = Counter(map(_place, block.lines))
+        left = Counter(map(_place, barest.lines))
+        lines = frozenset(place for place, count in places.items() if left[place] >= count)
+        names = frozenset(each.name for each in barest.activations)
+        return cls(lines, names, len(lines) == len(places) and {each.name for each in block.activations} <= names)
+
+
+def _place(line: Line) -> tuple[str, str, str, str | None]:
+    return line.module, line.op, line.phase, line.gradient_of
+
+
+def _piece_floor(
+    estimator: Estimator, chips: Chipset, seen: tuple[Piece, ...], split: int, *, is_eager: bool, always: _Always
+) -> PieceFloor:
+    """From (1 rank, 1 and 2 sequences) and (`split` ranks, 1 and 2 sequences)."""
+    blocks = [each.block for each in seen]
+    kept = [sum(each.total_bytes for each in block.activations if each.name in always.activations) for block in blocks]
+    beside = [_beside_bytes(block) if always.is_all else 0.0 for block in blocks]
+    return PieceFloor(
+        kind=blocks[0].kind,
+        num_layers=seen[0].num_layers,
+        phases=tuple(
+            _phase_floor(
+                estimator.constants,
+                chips,
+                phase,
+                [
+                    [each for each in block.lines if _phase(each) == phase and _place(each) in always.lines]
+                    for block in blocks
+                ],
+                split,
+                is_eager=is_eager,
+            )
+            for phase in _PHASES
+        ),
+        kept_bytes=_fit(kept, split),
+        beside_bytes=_fit(beside, split),
+        parameters=_fit_constant([block.num_parameters for block in blocks], split),
+        trainable=_fit_constant([block.num_trainable for block in blocks], split),
+        expert_parameters=blocks[0].num_expert_parameters,
+        expert_trainable=blocks[0].num_trainable_expert,
+    )
+
+
+def _phase_floor(
+    constants: Constants, chips: Chipset, phase: str, lines: list[list[Line]], split: int, *, is_eager: bool
+) -> PhaseFloor:
+    whole, cut = (
+        _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in lines], split)
+        for is_cut in (False, True)
+    )
+    started = sum(line.times for line in lines[2] if ".experts" not in line.module and line.work.bytes_moved)
+    host = started * constants.host_s if is_eager else 0.0
+    if is_eager and phase == "recompute" and started:
+        host += constants.checkpoint_host_s
+    return PhaseFloor((whole, cut), started * constants.kernel_s, host)
+
+
+def _beside_bytes(block: Block) -> float:
+    return block.recomputed_bytes + max(block.forward_temporary_bytes, block.backward_temporary_bytes)
+
+
+def _phase(line: Line) -> str:
+    return "weight" if line.phase == "backward" and line.gradient_of == "weight" else line.phase
+
+
+def _fit(values: Iterable[float], split: int) -> Share:
+    """What grows with the sequences, as a share: from 1 and 2 of them on 1 rank and on `split`.
+
+    >>> _fit([7.0, 12.0, 5.0, 8.0], 2)  # 5 a sequence on one rank, 3 on two: 1 whole, 4 divided
+    Share(whole=1.0, divided=4.0)
+    """
+    one, two, one_of_many, two_of_many = values
+    return _share(two - one, two_of_many - one_of_many, split)
+
+
+def _fit_constant(values: Iterable[float], split: int) -> Share:
+    one, _, one_of_many, _ = values
+    return _share(one, one_of_many, split)
+
+
+def _share(alone: float, of_many: float, split: int) -> Share:
+    if split == 1 or alone <= 0:
+        return Share(0.0, max(0.0, alone))
+    divided = min(alone, (alone - of_many) * split / (split - 1))
+    return Share(max(0.0, alone - divided), max(0.0, divided))

@@ -1,0 +1,56 @@
+"""`LayoutCosts`: what the search asks of layouts, answered by the estimator and by bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torchledger.planner.bound_layout import Bounds
+from torchledger.planner.estimator import Estimator
+from torchledger.planner.outcome import Estimate
+from torchledger.planner.refusal import Refusal
+from torchledger.planner.rules import refusals
+from torchledger.planner.search_grid import Axes, Order, Shape
+from torchledger.planner.search_walk import Least
+from torchledger.spec import Strategy
+from torchledger.spec.recipe import Recompute
+
+
+class LayoutCosts:
+    """Costs of layouts of one question.
+
+    Args:
+        estimator: of the question.
+        base: the stack and what else no axis decides.
+        axes: the choices on the grid.
+    """
+
+    __slots__ = ("_bounds", "_estimator")
+
+    def __init__(self, estimator: Estimator, base: Strategy, axes: Axes) -> None:
+        self._estimator = estimator
+        self._bounds = Bounds(estimator, base, axes)
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What a rank may use; nothing where the chip's memory is unknown."""
+        return self._estimator.capacity_bytes
+
+    def refusals(self, strategy: Strategy) -> Iterable[Refusal]:
+        """The shape rules that a layout breaks."""
+        return refusals(self._estimator.spec, self._estimator.recipe, strategy, self._estimator.cluster)
+
+    def least_of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: Sequence[Order]) -> Least:
+        """A bound of all layouts with these numbers of ranks and one of these shapes and orders."""
+        return self._bounds.of_split(strategy, shapes, orders)
+
+    def least_of_shape(self, strategy: Strategy, recompute: Recompute, orders: Sequence[Order]) -> Least:
+        """A bound of all layouts that differ in order, one of these, and sharding only."""
+        return self._bounds.of_shape(strategy, recompute, orders)
+
+    def least_of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
+        """A bound of all layouts that differ in sharding only."""
+        return self._bounds.of_order(strategy, recompute)
+
+    def estimate(self, strategy: Strategy, recompute: Recompute) -> Estimate:
+        """Seconds and bytes of one layout."""
+        return self._estimator.estimate(strategy, recompute)
