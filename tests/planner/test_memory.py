@@ -11,7 +11,7 @@ from torchledger.planner.totals import StageTotals
 from torchledger.spec import OptimizerSpec, Recipe, Strategy
 
 GB = 10**9
-NOTHING = StageTotals(*[0] * 18)
+NOTHING = StageTotals(*[0] * 19)
 
 
 def stage(**known):

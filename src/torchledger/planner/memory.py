@@ -114,7 +114,8 @@ def stage_memory(
     outside = _communicators(totals, strategy, stack, beside, chips_per_island)
     more = moments.step - passing if moments.step > passing else 0.0
     # segments of the pass are too small for the step's copies, and the pools of two streams are never shared
-    apart = moments.pool + (0.0 if stack.expandable_segments else moments.step - more)
+    apart = moments.pool
+    apart += beside.hole_share * totals.largest_block if stack.expandable_segments else moments.step - more
     parts = {
         "parameters": int(held.parameters),
         "gradients": int(held.gradients),
@@ -158,7 +159,7 @@ def _standing(totals: StageTotals, strategy: Strategy, stack: Stack, rule: State
     gradients = rule.gradient * (trained / shares.gradient + trained_expert / shares.expert_gradient)
     gradients += rule.fresh * (trained + trained_expert)
     if stack.whole_pipeline_gradients and strategy.shard_level == 3 and strategy.pipeline_parallel > 1:
-        gradients = (stack.gathered_gradient_bytes or rule.computed) * (trained + trained_expert)
+        gradients += (stack.gathered_gradient_bytes or rule.computed) * (trained + trained_expert)
     if stack.bucketed_gradients and not strategy.shard_level and strategy.data_parallel * strategy.context_parallel > 1:
         gradients *= 2
     return Standing(
@@ -189,21 +190,24 @@ def _moments(
             layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
         kept_gradient = computed * totals.head if ends else 0.0
         gradient = computed + rule.reduced
-        at_head = computed * (ends or totals.head) + (layers if totals.largest_layer else 0) + computed * totals.head
+        at_head = computed * (totals.head if not ends else layer)  # the loss: the root's weights are not there
         at_layer = computed * ends + kept_gradient + layers + gradient * layer
         last = ends or totals.embedding
         at_end = (computed + gradient) * last
         if stack.stream_pools:
-            pool = computed * max(ends, layer, totals.embedding, totals.head)
+            pool = computed * (max(ends, totals.embedding, totals.head) + layer)
     else:
         at_head = computed * totals.head
         at_layer = computed * min(layer, totals.largest_tensor)
         at_end = (computed + (rule.gradient if rule.fresh else 0.0)) * totals.embedding
         if strategy.shard_level >= 2:
             buffers += in_bucket * stack.num_buckets
+    head_bytes = totals.head_bytes
+    if strategy.vocab_parallel and strategy.tensor_parallel > 1:
+        head_bytes += stack.parallel_loss_blocks * totals.largest_block
     worst = max(
         (alive + totals.layer_bytes + at_layer, 0),
-        (alive + totals.head_bytes + at_head if totals.head_bytes else 0.0, 1),
+        (alive + head_bytes + at_head if head_bytes else 0.0, 1),
         (alive - totals.micro_batch_bytes + at_end, 2),
     )[1]
     step = _step(totals, recipe, strategy, rule, shares)
@@ -214,7 +218,7 @@ def _moments(
         made, extra = totals.recomputed_bytes, at_layer
         temporaries = totals.layer_bytes - made
     elif worst == 1:
-        logits, extra = totals.head_bytes, at_head
+        logits, extra = head_bytes, at_head
     else:
         alive, extra = alive - totals.micro_batch_bytes, at_end
     if gathers:

@@ -89,6 +89,7 @@ class Overhead(NamedTuple):
         pair, group: a communicator over the links of an island, of two ranks and of more.
         network: a communicator over the network.
         workspace: cuBLAS's.
+        hole_share: of the largest block, what one pool of expandable segments holds in holes at its peak.
     """
 
     context: int
@@ -96,6 +97,7 @@ class Overhead(NamedTuple):
     group: int
     network: int
     workspace: int
+    hole_share: float
 
 
 @lru_cache(maxsize=64)
@@ -106,8 +108,10 @@ def overhead(stack: Stack) -> Overhead:
     buffers = far["channels"] * far["connections"] * (far["simple_bytes"] + far["ll128_bytes"])
     context = cuda_context().high_bytes if stack.context_bytes is None else stack.context_bytes
     if stack.allocator == "xla":
-        return Overhead(context, 0, 0, 0, 0)
-    return Overhead(context, near["pair_bytes"], near["group_bytes"], buffers, work["bytes"] * work["streams"])
+        return Overhead(context, 0, 0, 0, 0, 0.0)
+    cublas = work["bytes"] * work["streams"]
+    holes: float = facts["expandable"]["hole_share"]
+    return Overhead(context, near["pair_bytes"], near["group_bytes"], buffers, cublas, holes)
 
 
 __all__ = ["Overhead", "StateRule", "overhead", "state_rule"]

@@ -35,9 +35,13 @@ class Stack:
         attention: `fused` (flash attention) or `math` (scores in memory), where a recipe does not say otherwise.
         attention_kernel: which fused attention kernel, for its speed (`data/attention.toml`).
         compiled: layers run through a compiler.
+        host_factor: seconds of the host for an operation of this stack over those of plain eager PyTorch, where its
+            fused operations are autograd functions written in Python.
         selective: what recompute `selective` runs again: the `core` of attention, or all `operations` of a layer but
             fused attention and every other matmul.
         loss: the loss's kernels where they are not those of the kernel set: `eager`, `vocabulary parallel`, `compiled`.
+        parallel_loss_blocks: blocks of FP32 logits that the loss holds beside those of its kernels where the vocabulary
+            is spread over tensor parallel ranks.
         dropout: probability that its language model recipes train with.
         precisions: a recipe's precision, and the one that this stack means by it (Megatron-LM's "bf16" has 16-bit
             weights with an FP32 master copy); what is not named means itself.
@@ -57,8 +61,8 @@ class Stack:
         bucketed_gradients: where nothing is sharded, every gradient also lies in a bucket for its reduction.
         gathered_gradient_bytes: with shard level 3, bytes per parameter of a layer's gradient as it is reduced; 0 is
             the format that it is computed in.
-        whole_pipeline_gradients: with level 3 and pipeline stages, gradients add up over micro-batches unsharded, in
-            `gathered_gradient_bytes`, and are reduced after the last one.
+        whole_pipeline_gradients: with level 3 and pipeline stages, gradients also add up over micro-batches unsharded,
+            in `gathered_gradient_bytes`, and are reduced after the last one.
         shard_levels: ZeRO levels that it has.
         pipeline_shard_levels: those of them that it has together with pipeline stages.
         reshard: with level 3 and pipeline stages, gathered weights are given back after a forward pass.
@@ -96,8 +100,10 @@ class Stack:
     attention: str = "fused"
     attention_kernel: str = "flash-attention-2"
     compiled: bool = False
+    host_factor: float = 1.0
     selective: Literal["core", "operations"] = "core"
     loss: Literal["", "eager", "vocabulary parallel", "compiled"] = ""
+    parallel_loss_blocks: int = 0
     dropout: float = 0.0
     precisions: dict[str, str] = field(default_factory=dict)
     mixed_policy: bool = False

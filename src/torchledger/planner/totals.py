@@ -25,6 +25,7 @@ class StageTotals(NamedTuple):
         recomputed_bytes: of that, what is made again.
         head_bytes: what the head keeps and its temporaries, at the loss; 0 where the stage has no head.
         output_bytes: the residual stream of one micro-batch.
+        largest_block: the largest tensor that is kept.
         num_neighbours: pipeline ranks that it sends to or receives from.
     """
 
@@ -45,6 +46,7 @@ class StageTotals(NamedTuple):
     recomputed_bytes: int
     head_bytes: int
     output_bytes: int
+    largest_block: int
     num_neighbours: int
 
     @classmethod
@@ -59,7 +61,7 @@ def totals(
 ) -> StageTotals:
     """The totals of chunks of blocks, each with how many there are, and of each chunk the micro-batches in flight."""
     sums = [0, 0, 0, 0]
-    ends = embedding = head = largest_tensor = output = head_bytes = 0
+    ends = embedding = head = largest_tensor = output = head_bytes = largest_block = 0
     alive = 0.0
     layer = (0, 0)
     kept = made = beside = micro_batch = 0
@@ -71,6 +73,7 @@ def totals(
             sums[3] += block.num_trainable_expert * count
             largest_tensor = max(largest_tensor, block.largest_tensor)
             output = max(output, block.output_bytes)
+            largest_block = max(largest_block, *(each.num_bytes for each in block.activations), 0)
             alive += block.kept_bytes * count * flying
             if not number and block.kind != "head":
                 micro_batch += block.kept_bytes * count
@@ -107,6 +110,7 @@ def totals(
         recomputed_bytes=made,
         head_bytes=head_bytes,
         output_bytes=output,
+        largest_block=largest_block,
         num_neighbours=num_neighbours,
     )
 
