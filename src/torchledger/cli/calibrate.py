@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "table",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV of measured steps: model, gpu, n_gpus, precision, seq, global_batch, micro_batch, tp ..., step_time_s.",
+    help="CSV of measured steps; the least is told above.",
 )
 @click.option(
     "-o",
@@ -46,8 +46,12 @@ if TYPE_CHECKING:
 def command(table: Path, output: Path, as_json: bool) -> None:
     """Fit the planner's constants to 1 to 20 measured steps of your own cluster.
 
-    `plan MODEL --constants FILE` then predicts with them, and with an interval. Rows of one chip are fitted together; a
-    row that only has memory, or ran out of it, is left out.
+    `plan MODEL --constants FILE` then predicts with them, and with an interval.
+
+    The table is CSV with a header: at least model (a preset, a model file), stack (megatron, fsdp2 ...), gpu, n_gpus,
+    precision, seq, global_batch, micro_batch and step_time_s (or tokens_per_s_per_gpu); where they are not 1 or none
+    also fsdp_zero (ZeRO-1, FULL_SHARD ...), tp, sp, pp, vp, schedule, cp, ep, recompute; and what else of the cluster
+    and the recipe a row knows (island, network_gbit_s, optimizer ...). A row that only has memory is left out.
     """
     from torchledger.planner.calibration import fit
     from torchledger.planner.calibration_file import fitted_to_toml

@@ -5,8 +5,8 @@ From weak to strong: what is assumed, the file of `--config`, options, `--set`. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import click
 
 from torchledger import config, machine, spec
 from torchledger.cli.asked import recipe_of
+from torchledger.cli.cluster import read_on
 from torchledger.cli.plan_fill import fill
 from torchledger.cli.plan_options import FIELDS, Kind
 from torchledger.config import ConfigError
@@ -83,7 +84,7 @@ class Layout:
     Attributes:
         spec, recipe, strategy, cluster: the question, filled in.
         searches: whether the layout is searched for.
-        fixed: names of the strategy's fields that the user gave; a search leaves them as they are.
+        fixed: names of the strategy's fields, and `recompute`, that the user gave; a search leaves them as they are.
         assumptions: what was filled in.
     """
 
@@ -116,10 +117,10 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     read = _typed(file, table, options.get("sets", ()), found, mistakes)
     if read is None:
         on = table["cluster"].get("on", written.get("cluster", {}).get("on", ""))
-        _cluster(ClusterTable(on=str(on)), mistakes)
+        _cluster(ClusterTable(on=str(on)), mistakes, options.get("catalog_files", ()))
         _refuse(mistakes)
         raise AssertionError  # nothing read means a mistake
-    cluster = _cluster(read.cluster, mistakes)
+    cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     given = _given(table, written, options.get("sets", ()))
     asked = read.model if isinstance(read.model, ModelSpec) else found
     mistakes += _sense(asked, read.recipe, read.strategy)
@@ -127,11 +128,12 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
         _refuse(mistakes)
         raise AssertionError  # what is missing has been told
     fixed = frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
-    searches = bool(options.get("search")) or not fixed - NO_LAYOUT
+    searches = bool(options.get("search") or options.get("sizes")) or not fixed - NO_LAYOUT
     filled = fill(read.recipe, read.strategy, cluster, given, searches=searches)
     if not searches:
         broken = refusals(asked, filled.recipe, filled.strategy, cluster)
         _refuse(("", each.text) for each in broken)
+    fixed |= {"recompute"} if "recipe.recompute" in given else set()
     return Layout(asked, filled.recipe, filled.strategy, cluster, searches, fixed, filled.assumptions)
 
 
@@ -204,12 +206,12 @@ def _given(table: Mapping[str, Mapping[str, Any]], written: Mapping[str, Any], s
     return frozenset(places)
 
 
-def _cluster(asked: ClusterTable, mistakes: list[Mistake]) -> Cluster | None:
+def _cluster(asked: ClusterTable, mistakes: list[Mistake], catalog_files: Sequence[Path]) -> Cluster | None:
     if not asked.on:
         mistakes.append(("cluster.on", "which chips? Say --on h100x1024 (`torchledger machines` lists the chips)"))
         return None
     try:
-        cluster = _named(asked.on, asked.chips or None)
+        cluster = read_on(asked.on, asked.chips or None, catalog_files)
     except (ValueError, OSError) as error:
         mistakes.append(("cluster.on", str(error)))
         return None
@@ -223,22 +225,6 @@ def _cluster(asked: ClusterTable, mistakes: list[Mistake]) -> Cluster | None:
     except machine.BadCluster as error:
         mistakes.append(("cluster", str(error)))
         return None
-
-
-def _named(name: str, num_chips: int | None) -> Cluster:
-    """Chips and their number, a known cluster (`dgx-h100x1024`), or one of a file."""
-    if name.endswith(".toml"):
-        return machine.read_cluster(name, num_chips)
-    try:
-        cluster = machine.parse_cluster(name)
-    except machine.UnknownChip as unknown:
-        known, _, count = name.rpartition("x")
-        sized = bool(known) and count.isdecimal()
-        try:
-            return machine.named_cluster(known if sized else name, int(count) if sized else num_chips)
-        except machine.BadCluster:
-            raise unknown from None
-    return cluster if num_chips is None else replace(cluster, num_chips=num_chips)
 
 
 def _sense(model: ModelSpec | None, recipe: Recipe, strategy: Strategy) -> list[Mistake]:

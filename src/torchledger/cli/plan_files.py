@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchledger.planner import Plan
+from torchledger.planner.outcome import Plan
 from torchledger.planner.search import Found
 
 

@@ -15,7 +15,7 @@ from torchledger.view.screen import Lines
 
 _DIGITS = "0123456789"
 _LETTERS = "abcdefghij"
-_SIGNS = {"weight gradient": "w", "reduce": "r", "optimizer": "o"}
+_SIGNS = {"weight gradient": "w", "gather": "g", "reduce": "r", "optimizer": "o"}
 _WAITS = "."
 _GAP = "  ~  "
 #: Rows that are drawn; of a longer pipeline the first and the last half of them.
@@ -58,11 +58,9 @@ def _chosen(rows: _Rows) -> _Rows:
 
 
 def _shortest_forward(rows: _Rows) -> float:
-    """The typical forward pass of the fastest stage: one sign long, so that none vanishes."""
-    lengths = [
-        sorted(slot.end_s - slot.start_s for slot in slots if slot.what == "forward") for _, slots in rows if slots
-    ]
-    return min((each[len(each) // 2] for each in lengths if each), default=0.0)
+    """The shortest forward pass is one sign long, so that none vanishes; one far below the usual length may."""
+    lengths = sorted(slot.end_s - slot.start_s for _, slots in rows for slot in slots if slot.what == "forward")
+    return max(lengths[0], lengths[len(lengths) // 2] / 3) if lengths else 0.0
 
 
 def _draw(slots: Sequence[Slot], start_s: float, sign_s: float, columns: int) -> str:
@@ -90,5 +88,6 @@ def _sign(slot: Slot) -> str:
 def _legend(rows: _Rows) -> str:
     there = {slot.what for _, slots in rows for slot in slots}
     told = ["0-9 forward pass of a micro-batch (last digit)", "a-j its backward pass"]
-    names = {"weight gradient": "w weight gradients", "reduce": "r reduction of gradients", "optimizer": "o optimizer"}
+    names = {"weight gradient": "w weight gradients", "gather": "g gathering of weights"}
+    names |= {"reduce": "r reduction of gradients", "optimizer": "o optimizer"}
     return "; ".join((*told, *(text for what, text in names.items() if what in there), f"{_WAITS} waits"))

@@ -33,7 +33,7 @@ def search_screen(
         currency: of its money.
     """
     return (
-        Lines((_considered(found, seconds),), mark="headline" if found.best else "warning"),
+        Lines((_considered(found, seconds),), mark="" if found.best else "warning"),
         *_ranking(found, top),
         *_front(found),
         *_offers(found.pareto_money, currency),
@@ -104,7 +104,7 @@ def _table(candidates: Sequence[Candidate], found: Found, best_s: float, title: 
                 (
                     str(number),
                     strategy_text(each.strategy, each.recipe),
-                    format_duration(each.estimate.step_s),
+                    _seconds(each),
                     "" if number == 1 else f"{'+' if behind >= 0 else ''}{format_percent(behind)}",
                     format_bytes(each.estimate.peak_bytes),
                     "" if number == 1 else each.cause,
@@ -117,6 +117,12 @@ def _table(candidates: Sequence[Candidate], found: Found, best_s: float, title: 
     return Table(columns, tuple(rows), title, room)
 
 
+def _seconds(each: Candidate) -> str:
+    """In seconds even above a minute, so that a column compares."""
+    seconds = each.estimate.step_s
+    return f"{format_number(seconds, 4)} s" if seconds >= 1 else format_duration(seconds)
+
+
 def _front(found: Found) -> tuple[Block, ...]:
     """Seconds against bytes; where it is the best layout alone there is nothing to choose."""
     if len(found.pareto_memory) < 2:
@@ -125,7 +131,7 @@ def _front(found: Found) -> tuple[Block, ...]:
     rows = tuple(
         Row(
             (
-                format_duration(each.estimate.step_s),
+                _seconds(each),
                 format_bytes(each.estimate.peak_bytes),
                 strategy_text(each.strategy, each.recipe),
             )

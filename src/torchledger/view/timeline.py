@@ -17,7 +17,11 @@ Event = dict[str, Any]
 
 _COMPUTING = "compute"
 #: What does not run on the computing stream, and the thread that it is drawn in.
-_THREADS: Mapping[str, str] = {"send": "pipeline sends", "reduce": "data parallel communication"}
+_THREADS: Mapping[str, str] = {
+    "send": "pipeline sends",
+    "gather": "data parallel communication",
+    "reduce": "data parallel communication",
+}
 
 
 def trace_events(plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""`torchledger plan MODEL --search`: the best layout, planned in full, and why the others lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torchledger.cli.failure import DoesNotFit
+from torchledger.cli.output import show, show_json
+from torchledger.cli.plan_asked import NO_LAYOUT, Layout, typed_options
+from torchledger.cli.plan_files import write_files
+from torchledger.cli.plan_layout import full_plan, launch_answer, launch_blocks, with_blocks
+from torchledger.cli.terms import Terms
+from torchledger.config import ConfigError
+from torchledger.machine import Cluster
+from torchledger.planner.constants import Constants
+from torchledger.planner.estimator import Estimator
+from torchledger.planner.launch import TARGETS
+from torchledger.planner.search import NUM_BEST, Axes, Found, search, search_chips
+from torchledger.planner.search_costs import LayoutCosts
+from torchledger.spec import Recipe
+from torchledger.units import UnitError, format_bytes, parse_count
+from torchledger.view.plan_found import found_to_dict
+from torchledger.view.plan_record import plan_to_dict, question_to_dict
+from torchledger.view.plan_search import search_screen, strategy_text
+
+#: Fields of a strategy that have an axis of the same meaning.
+_AXES: Mapping[str, str] = {
+    "tensor_parallel": "tensor_parallel",
+    "context_parallel": "context_parallel",
+    "pipeline_parallel": "pipeline_parallel",
+    "expert_parallel": "expert_parallel",
+    "micro_batch_size": "micro_batch_sizes",
+    "schedule": "schedules",
+    "virtual_stages": "virtual_stages",
+    "context_kind": "context_kinds",
+    "shard_level": "shard_levels",
+}
+
+
+def answer_search(
+    asked: Layout, constants: Constants, terms: Terms, options: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Search, plan the best layout in full, and show both.
+
+    Args:
+        asked: the question; what is fixed of its strategy stays.
+        constants: of the chip.
+        terms: price, power, losses.
+        options: of the command.
+        as_json: JSON in place of the screen.
+
+    Raises:
+        ConfigError: something is fixed that no search can fix.
+        DoesNotFit: no layout fits.
+    """
+    typed = typed_options(options)
+    start = time.perf_counter()
+    found = _search(asked, constants, terms, typed, num_best=max(NUM_BEST, options["top"]))
+    seconds = time.perf_counter() - start
+    best = found.best[0] if found.best else found.nearest[0] if found.nearest else None
+    if best is None:
+        raise DoesNotFit(_nothing(found))
+    cluster = replace(asked.cluster, num_chips=best.strategy.num_ranks)
+    chosen = replace(asked, recipe=best.recipe, strategy=best.strategy, cluster=cluster)
+    plan = full_plan(chosen, constants, terms, typed)
+    target = typed.get("launch") or (asked.strategy.stack if asked.strategy.stack in TARGETS else None)
+    if as_json:
+        answer = {"search": found_to_dict(found, seconds=seconds), **plan_to_dict(plan)}
+        launched = launch_answer(plan, {"launch": target if found.best else None})
+        show_json("plan", question_to_dict(plan), {**answer, **launched}, plan.assumptions)
+    else:
+        searched = search_screen(found, top=options["top"], seconds=seconds, currency=terms.currency)
+        launched_blocks = launch_blocks(plan, target if found.best else None)
+        first, *rest = with_blocks(plan, launched_blocks, terms.currency)
+        show((first, *searched, *rest))
+    write_files(plan, typed, found=found, currency=terms.currency)
+    if not found.best:
+        raise DoesNotFit(_nothing(found))
+
+
+def _search(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[str, Any], *, num_best: int) -> Found:
+    """On the chips that there are, or on each of several numbers of them."""
+    axes = axes_of(asked)
+
+    def costs(recipe: Recipe, cluster: Cluster) -> LayoutCosts:
+        return LayoutCosts(Estimator(asked.spec, recipe, cluster, constants=constants), asked.strategy, axes)
+
+    recipes = (asked.recipe,)
+    if (text := typed.get("sizes")) is None:
+        return search(asked.spec, recipes, asked.cluster, costs, base=asked.strategy, axes=axes, num_best=num_best)
+    return search_chips(
+        asked.spec,
+        recipes,
+        tuple(replace(asked.cluster, num_chips=number) for number in sizes_of(text)),
+        costs,
+        price_per_chip_hour=terms.run.price_per_chip_hour,
+        base=asked.strategy,
+        axes=axes,
+        num_best=num_best,
+    )
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Numbers of chips, `256,512,1k`.
+
+    Raises:
+        ConfigError: a number that is none, or is below 1; all of them.
+    """
+    numbers, mistakes = [], []
+    for word in text.split(","):
+        try:
+            numbers.append(parse_count(word))
+        except UnitError as error:
+            mistakes.append(("--sizes", str(error)))
+    mistakes += [("--sizes", f"at least 1 chip, not {number}") for number in numbers if number < 1]
+    if mistakes:
+        raise ConfigError("plan --search", mistakes)
+    return tuple(sorted(set(numbers)))
+
+
+def axes_of(asked: Layout) -> Axes:
+    """The grid's axes; one that is fixed has one value.
+
+    Raises:
+        ConfigError: a field is fixed that has no axis.
+    """
+    fixed = asked.fixed
+    without = sorted(fixed - _AXES.keys() - NO_LAYOUT - {"recompute"})
+    if without:
+        remedy = "a search decides it by itself: leave it out, or give the whole layout without --search"
+        raise ConfigError("plan --search", [(f"strategy.{name}", remedy) for name in without])
+    values: dict[str, Any] = {_AXES[name]: (getattr(asked.strategy, name),) for name in fixed if name in _AXES}
+    if "recompute" in fixed:
+        values["recomputes"] = (asked.recipe.recompute,)
+    return Axes(**values)
+
+
+def _nothing(found: Found) -> str:
+    """How far the nearest layout is from fitting."""
+    if not found.nearest or found.capacity_bytes is None:
+        return "no layout can be: every one breaks a rule; the reasons are in the table"
+    nearest = found.nearest[0]
+    missing = format_bytes(nearest.estimate.peak_bytes - found.capacity_bytes)
+    return (
+        f"no layout fits: the nearest ({strategy_text(nearest.strategy, nearest.recipe)}) needs"
+        f" {format_bytes(nearest.estimate.peak_bytes)} of {format_bytes(found.capacity_bytes)} a chip, {missing} too"
+        " much; take more or larger chips, a smaller batch or sequence, or --precision with less state"
+    )

@@ -1,0 +1,95 @@
+import json
+
+import pytest
+
+HEADER = "model,stack,gpu,n_gpus,precision,seq,global_batch,micro_batch,fsdp_zero,recompute,step_time_s"
+ROW = "llama-3-8b,fsdp2,{gpu},{n},bf16,8192,{batch},1,ZeRO-3,full,{seconds}"
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A table of measured steps in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*rows):
+        lines = [HEADER, *(ROW.format(**{"gpu": "h100", "n": 8, "batch": 64, **row}) for row in rows)]
+        (tmp_path / "measured.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    return write
+
+
+def plan(ask, *more):
+    words = ("--zero", "3", "--recompute", "full", "--batch", "64", "--json")
+    return ask("plan", "llama-3-8b", "--on", "h100x8", *words, *more).json["answer"]
+
+
+def test_a_slow_cluster_is_predicted_slower_afterwards(ask, table):
+    """Two rows 1.3 times as long as predicted: afterwards the prediction lies within 6 % of them, with an interval."""
+    before = plan(ask)["step_s"]
+    table({"seconds": 1.3 * before}, {"seconds": 2.6 * before, "batch": 128})
+    assert ask("calibrate", "--rows", "measured.csv").code == 0
+    after = plan(ask, "--constants", "constants.toml")
+    assert after["step_s"] == pytest.approx(1.3 * before, rel=0.06)
+    low, high = after["step_interval_s"]
+    assert low < after["step_s"] < high
+    assert plan(ask)["step_interval_s"] is None
+
+
+def test_the_answer_tells_errors_and_intervals(ask, table):
+    """Errors before and after, constants with their ranges, every row with its own interval, and the file."""
+    before = plan(ask)["step_s"]
+    table({"seconds": 1.2 * before}, {"seconds": 2.4 * before, "batch": 128})
+    answer = ask("calibrate", "--rows", "measured.csv", "-o", "mine.toml", "--json").json["answer"]
+    assert answer["num_rows"] == 2
+    assert answer["mean_absolute_error_after"] < answer["mean_absolute_error_before"]
+    assert answer["path"] == "mine.toml"
+    assert all(low < high for low, high in answer["intervals"].values())
+    for row in answer["rows"]:
+        low, high = row["interval_s"]
+        assert row["is_inside"] == (low <= row["measured_s"] <= high)
+
+
+def test_rows_of_two_chips_are_refused(ask, table):
+    """Constants are of one chip; the message names both."""
+    table({"seconds": 10.0}, {"seconds": 30.0, "gpu": "a100-80gb"})
+    answer = ask("calibrate", "--rows", "measured.csv")
+    assert answer.code == 2
+    assert "2 chips" in answer.err
+
+
+def test_a_table_without_seconds_is_refused(ask, table, tmp_path):
+    """A row that tells only memory cannot be fitted."""
+    text = f"{HEADER},memory_gib\n{ROW.format(gpu='h100', n=8, batch=64, seconds='')},40\n"
+    (tmp_path / "measured.csv").write_text(text, encoding="utf-8")
+    answer = ask("calibrate", "--rows", "measured.csv")
+    assert answer.code == 2
+    assert "no row has seconds" in answer.err
+
+
+def test_every_mistake_of_a_table_is_told(ask, table, tmp_path):
+    """A wrong chip in one row and a missing batch in the next: both lines are named, exit code 2."""
+    rows = (ROW.format(gpu="h1oo", n=8, batch=64, seconds=1), ROW.format(gpu="h100", n=8, batch="", seconds=1))
+    (tmp_path / "measured.csv").write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
+    answer = ask("calibrate", "--rows", "measured.csv")
+    assert answer.code == 2
+    assert "measured.csv:2" in answer.err
+    assert "measured.csv:3" in answer.err
+
+
+def test_constants_of_another_chip_are_refused(ask, table):
+    """What was fitted to an H100 is refused for an A100."""
+    table({"seconds": 10.0})
+    assert ask("calibrate", "--rows", "measured.csv").code == 0
+    answer = ask("plan", "llama-3-8b", "--on", "a100-80gbx8", "--zero", "3", "--constants", "constants.toml")
+    assert answer.code == 2
+    assert "calibrate with rows of that chip" in answer.err
+
+
+def test_the_saved_file_is_what_the_answer_says(ask, table, tmp_path):
+    """The constants of the JSON answer stand in the file."""
+    import tomllib
+
+    table({"seconds": 12.0})
+    printed = ask("calibrate", "--rows", "measured.csv", "--json").out
+    saved = tomllib.loads((tmp_path / "constants.toml").read_text(encoding="utf-8"))
+    assert saved["h100-sxm"]["matmul_share"] == json.loads(printed)["answer"]["constants"]["matmul_share"]

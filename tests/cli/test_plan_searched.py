@@ -1,0 +1,111 @@
+import pytest
+
+from torchledger.cli.plan_asked import read_layout
+from torchledger.cli.plan_searched import axes_of, sizes_of
+from torchledger.config import ConfigError
+
+#: A small grid: two layers of a toy on four chips.
+TOY = """
+[model]
+vocab_size = 512
+max_sequence_length = 256
+num_layers = 4
+hidden_size = 256
+[model.attention]
+num_heads = 4
+[model.mlp]
+intermediate_size = 512
+"""
+
+
+@pytest.fixture
+def toy(tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def question(toy):
+    return ("plan", toy, "--on", "h100x4", "--batch", "8", "--tokens", "1M")
+
+
+def test_without_a_layout_the_best_is_planned(ask, question):
+    """The best of the search is the plan below it, to the last digit; every point was considered."""
+    answer = ask(*question, "--json").json["answer"]
+    best = answer["search"]["best"][0]
+    assert answer["step_s"] == best["step_s"]
+    assert answer["peak_bytes"] == best["peak_bytes"]
+    assert answer["search"]["num_considered"] == answer["search"]["num_points"] > 100
+
+
+def test_points_kept_and_lost_are_all_points(ask, question):
+    """The ranked, those on the front and the losers by reason add up to the grid."""
+    found = ask(*question, "--json").json["answer"]["search"]
+    kept = found["best"] + [each for each in found["pareto_memory"] if each not in found["best"]]
+    assert len(kept) + sum(each["num_points"] for each in found["losses"]) == found["num_points"]
+
+
+def test_the_screen_ranks_and_gives_reasons(ask, question):
+    """The answer first, then the ranking, the reasons of the losers, and how the winner is launched."""
+    out = ask(*question, "--top", "3").out
+    assert "fits" in out.splitlines()[0]
+    for title in ("the best layouts", "why the others lost", "axes of the grid", "launch with megatron"):
+        assert f"\n{title}\n" in out
+    assert len(out.split("the best layouts\n")[1].split("\n\n")[0].splitlines()) == 1 + 3 + 1
+
+
+def test_what_is_given_stays_as_it_is(ask, question):
+    """`--search --tp 2`: every layout of the ranking has two tensor parallel ranks."""
+    found = ask(*question, "--search", "--tp", "2", "--json").json["answer"]["search"]
+    assert {each["strategy"]["tensor_parallel"] for each in found["best"]} == {2}
+
+
+def test_several_sizes_give_a_front_of_days_against_money(ask, question):
+    """Each number of chips with its best layout; the plan is of the fastest."""
+    answer = ask(*question, "--sizes", "2,4", "--price", "$2", "--json").json["answer"]
+    offers = answer["search"]["pareto_money"]
+    assert {each["num_chips"] for each in offers} <= {2, 4}
+    for each in offers:
+        assert each["money"] == pytest.approx(2 * each["chip_hours"])
+
+
+def test_nothing_fits_exits_3_and_says_what_comes_nearest(ask):
+    """A model of 405 billion parameters on one GPU: exit 3, and how far the nearest is from fitting."""
+    answer = ask("plan", "llama-3.1-405b", "--on", "h100", "--batch", "1")
+    assert answer.code == 3
+    assert "no layout fits" in answer.err
+    assert "too much" in answer.err
+
+
+def test_axes_have_one_value_where_something_is_fixed(toy):
+    """Sizes, schedule and recompute that were given have one choice; the others are open."""
+    options = {
+        "cluster": "h100x4",
+        "search": True,
+        "pp": "2",
+        "schedule": "1f1b",
+        "recompute": "full",
+        "micro_batch": "1",
+    }
+    axes = axes_of(read_layout(str(toy), options))
+    assert axes.pipeline_parallel == (2,)
+    assert axes.schedules == ("1f1b",)
+    assert axes.recomputes == ("full",)
+    assert axes.micro_batch_sizes == (1,)
+    assert axes.tensor_parallel == ()
+
+
+def test_what_no_search_can_fix_is_refused(toy):
+    """Data parallel ranks and sequence parallelism have no axis of their own: both are named."""
+    asked = read_layout(str(toy), {"cluster": "h100x4", "search": True, "dp": "2", "sequence_parallel": True})
+    with pytest.raises(ConfigError, match="2 mistakes") as caught:
+        axes_of(asked)
+    assert "data_parallel" in str(caught.value)
+
+
+def test_sizes_are_numbers_of_chips():
+    """Read as counts, in order, each once; what is none is told."""
+    assert sizes_of("1k,256,256") == (256, 1000)
+    with pytest.raises(ConfigError, match="2 mistakes"):
+        sizes_of("many,0")
