@@ -29,6 +29,10 @@ _SHARED = {"--zero", "--sequence", "--batch"}
         "torchledger plan --compute-optimal --days 30 --on h100x512    the model that a deadline allows",
         "torchledger plan --compute-optimal --flops 5.76e23   by every law",
         "torchledger plan llama-3-8b --tokens 15T --on h100x1024 --mfu 0.5   with its own FLOPs a token",
+        "torchledger plan llama-3-8b --on h100x8 --zero 3 --recompute full --tokens 15B   a layout",
+        "torchledger plan llama-3-70b --on h100x64 --tp 8 --pp 2 --zero 1 --sequence-parallel --timeline step.json",
+        "torchledger plan gpt2 --on h100x8 --batch 64   the best layout",
+        "torchledger plan --config plan.toml   model, recipe, strategy and cluster of one file",
         "torchledger plan palm-540b --audit-mfu --on 'tpu v4 x6144' --tokens-per-s 238.3k --printed-mfu 46.2%",
     ),
 )

@@ -18,8 +18,9 @@ from torchledger.machine import Cluster
 from torchledger.planner.constants import Constants
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.launch import TARGETS
-from torchledger.planner.search import NUM_BEST, Axes, Found, search, search_chips
+from torchledger.planner.search import NUM_BEST, Found, search, search_chips
 from torchledger.planner.search_costs import LayoutCosts
+from torchledger.planner.search_grid import Axes
 from torchledger.spec import Recipe
 from torchledger.units import UnitError, format_bytes, parse_count
 from torchledger.view.plan_found import found_to_dict

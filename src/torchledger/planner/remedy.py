@@ -53,7 +53,7 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """Changes after which the layout fits, the fastest first.
 
-    One change is tried alone; where none is enough, each together with full recompute.
+    Each change is tried alone; one that is not enough, together with full recompute.
 
     Args:
         spec: the model.
@@ -65,10 +65,11 @@ def remedies(
     now = _Change("", recipe, strategy, cluster)
     single = list(_changes(now))
     found = _that_fit(spec, single, constants)
-    if not found:
-        full = next((each for each in single if each.what == "recompute full"), None)
-        both = [] if full is None else list(_changes(full))
-        found = _that_fit(spec, [replace(each, what=f"recompute full, {each.what}") for each in both], constants)
+    full = next((each for each in single if each.what == "recompute full"), None)
+    if full is not None:
+        enough = {each.what for each in found}
+        both = [each for each in _changes(full) if each.what not in enough]
+        found += _that_fit(spec, [replace(each, what=f"recompute full, {each.what}") for each in both], constants)
     on_these = [each for each in found if each.cluster.num_chips == cluster.num_chips]
     on_more = [each for each in found if each.cluster.num_chips != cluster.num_chips]
     by_time = sorted(on_these, key=lambda each: each.estimate.step_s)
