@@ -108,7 +108,7 @@ def test_hardware_utilisation_is_explained_with_recompute():
 def test_two_printed_figures_speak_for_themselves():
     """TFLOP/s over MFU is a peak; TFLOP/s over tokens/s is a convention."""
     spec, rate = preset("llama-3-8b"), 10_000.0
-    flops = FORMULAS["torchtitan"][2](spec, 8192) * rate
+    flops = FORMULAS["torchtitan 2026"][2](spec, 8192) * rate
     claim = Claim(Printed(rate, 0.05), Printed(flops, 0.05e12), Printed(flops / PEAK, 0.00005))
     told = audit(spec, 8192, H100, "bf16", claim).findings
     assert any("peak of 989.4 TFLOP/s: the dense bf16 peak of H100 SXM" in each for each in told)

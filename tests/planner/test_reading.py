@@ -38,7 +38,7 @@ def test_selective_recompute_is_attention_forward():
         for each in hardware_readings(GPT, T, ("selective",))
     }
     assert again["PaLM appendix B"] == pytest.approx(4 * L * width * T)
-    assert again["Megatron-Core"] == pytest.approx(2 * L * width * T)
+    assert again["Megatron-Core 2025"] == pytest.approx(2 * L * width * T)
     assert again["6N"] == 0
 
 
@@ -58,4 +58,4 @@ def test_what_a_formula_of_widths_takes_for_granted(spec, words):
     """Narayanan's and Casson's have one shape of layer; others count the model's own matrices."""
     assert words in shape_assumed(spec, "Narayanan")
     assert bool(shape_assumed(spec, "Narayanan with recompute")) == bool(words)
-    assert shape_assumed(spec, "Megatron-Core") == ""
+    assert shape_assumed(spec, "Megatron-Core 2025") == ""

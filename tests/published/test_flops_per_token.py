@@ -24,8 +24,8 @@ OUR_NAME = {
     "Kaplan with context term": "Kaplan",
     "PaLM appendix B": "PaLM appendix B",
     "nanoGPT estimate_mfu": "nanoGPT",
-    "torchtitan (2026)": "torchtitan",
-    "Megatron-Core (2025+), dense": "Megatron-Core",
+    "torchtitan (2026)": "torchtitan 2026",
+    "Megatron-Core (2025+), dense": "Megatron-Core 2025",
     "Megatron-Core (2024), dense": "Megatron-Core 2024",
     "llm-foundry flops_per_batch": "llm-foundry",
     "Chinchilla appendix F": "Chinchilla appendix F",
@@ -34,7 +34,7 @@ OUR_NAME = {
     "Narayanan 2021 model FLOPs (no recompute)": "Narayanan",
     "Narayanan 2021 eq. 3 hardware FLOPs (full recompute)": "Narayanan with recompute",
 }
-WITH_N = {"6N", "6N without embeddings", "Kaplan", "PaLM appendix B", "nanoGPT", "torchtitan", "llm-foundry"}
+WITH_N = {"6N", "6N without embeddings", "Kaplan", "PaLM appendix B", "nanoGPT", "torchtitan 2026", "llm-foundry"}
 
 
 def _rows(name):
@@ -113,14 +113,14 @@ def test_our_count_is_megatrons_with_the_whole_square_of_attention(name):
     spec, T = get(name), 64
     ours = flops_per_token(spec, Recipe(batch_size=2, sequence_length=T))
     other_half = 6 * spec.num_layers * T * spec.attention.num_heads * (spec.head_size + spec.value_head_size) // 2
-    assert ours == FORMULAS["Megatron-Core"][2](spec, T) + other_half
+    assert ours == FORMULAS["Megatron-Core 2025"][2](spec, T) + other_half
 
 
 def test_the_exact_count_is_the_diagonal_more_than_half_the_square():
     spec, T = replace(get("llama-3-8b"), num_layers=2), 128
     exact = flops_per_token(spec, Recipe(sequence_length=T), Convention(attention="exact"))
     diagonal = 6 * 2 * 32 * 128
-    assert exact == FORMULAS["Megatron-Core"][2](spec, T) + diagonal
+    assert exact == FORMULAS["Megatron-Core 2025"][2](spec, T) + diagonal
 
 
 def test_the_list_begins_with_our_own_count_and_names_every_source():
@@ -137,8 +137,8 @@ def test_a_mixture_counts_the_experts_a_token_visits():
     answers = {answer.name: answer.flops for answer in per_token(get("mixtral-8x7b"), 4096)}
     assert math.isclose(answers["6N"], 6 * 12.9e9, rel_tol=0.005)
     layer = 4096 * (2 * 4096 + 2 * 1024) + 2 * 3 * 4096 * 14336 + 8 * 4096  # attention, two experts of eight, router
-    assert answers["Megatron-Core"] == 6 * (32 * layer + 32000 * 4096) + 6 * 32 * 4096 * 4096
-    assert math.isclose(answers["this ledger, attention full"], answers["torchtitan"], rel_tol=1e-3)
+    assert answers["Megatron-Core 2025"] == 6 * (32 * layer + 32000 * 4096) + 6 * 32 * 4096 * 4096
+    assert math.isclose(answers["this ledger, attention full"], answers["torchtitan 2026"], rel_tol=1e-3)
 
 
 def test_latent_attention_and_a_narrow_embedding_count_their_own_matrices():
@@ -148,6 +148,6 @@ def test_latent_attention_and_a_narrow_embedding_count_their_own_matrices():
     mixture = (8 + 1) * 3 * D * 2048 + 256 * D
     weights = 61 * attention + 3 * 3 * D * 18432 + 58 * mixture + 129280 * D
     causal = 6 * 61 * 4096 * H * (192 + 128) // 2
-    assert FORMULAS["Megatron-Core"][2](get("deepseek-v3"), 4096) == 6 * weights + causal
+    assert FORMULAS["Megatron-Core 2025"][2](get("deepseek-v3"), 4096) == 6 * weights + causal
     weights = 24 * 12 * 1024 * 1024 + 2 * 1024 * 512 + 50272 * 512
-    assert FORMULAS["Megatron-Core"][2](get("opt-350m"), 2048) == 6 * weights + 6 * 24 * 2048 * 1024
+    assert FORMULAS["Megatron-Core 2025"][2](get("opt-350m"), 2048) == 6 * weights + 6 * 24 * 2048 * 1024

@@ -12,7 +12,6 @@ from torchledger import planner, spec
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
 from torchledger.cli.question import Question, as_asked
-from torchledger.formula import memory, num_parameters
 from torchledger.planner import Holding, PlanError
 from torchledger.planner.holding import Activations, activations, family
 from torchledger.planner.state import optimizer_note
@@ -120,6 +119,8 @@ def _activations(question: Question, options: Mapping[str, Any]) -> Activations 
         raise click.UsageError("--tokens-per-chip must be at least 1")
     if kind == "none" or question.model is None:
         return activations(kind, tokens)
+    from torchledger.formula import memory, num_parameters
+
     model = question.model
     length = min(spec.default_sequence_length(model), tokens)
     held = memory(

@@ -13,8 +13,6 @@ from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
 from torchledger.cli.plan_memory import answer_memory, holding_answer, holdings_of
 from torchledger.cli.question import Question, as_asked, read_question
-from torchledger.formula import flops_per_token, num_parameters
-from torchledger.formula.parameters import num_active_parameters
 from torchledger.planner import Napkin, PlanError, Underdetermined
 from torchledger.planner.run import Run, run_of
 from torchledger.spec import ModelSpec, Recipe
@@ -35,8 +33,8 @@ def answer_napkin(model: str | None, options: Mapping[str, Any], *, as_json: boo
         DoesNotFit: the answer is more than the chips can do.
     """
     _refuse_nothing(model, options)
-    described = None if model is None else spec.load(model)
-    question = read_question(options, described, None if described is None else num_parameters(described))
+    described, params = (None, None) if model is None else _described(model)
+    question = read_question(options, described, params)
     if question.asks_memory:
         answer_memory(question, options, as_json=as_json)
         return
@@ -46,6 +44,14 @@ def answer_napkin(model: str | None, options: Mapping[str, Any], *, as_json: boo
         )
     counted = None if described is None else _counted(described, options["sequence"])
     _answer_time(question, counted, as_json=as_json)
+
+
+def _described(name: str) -> tuple[ModelSpec, int]:
+    """A model and its parameters; the formulas are loaded where there is one."""
+    from torchledger.formula import num_parameters
+
+    found = spec.load(name)
+    return found, num_parameters(found)
 
 
 def _refuse_nothing(model: str | None, options: Mapping[str, Any]) -> None:
@@ -69,6 +75,9 @@ def _refuse_nothing(model: str | None, options: Mapping[str, Any]) -> None:
 
 def _counted(model: ModelSpec, sequence: str | None) -> tuple[float, str, float]:
     """FLOPs a token of the model, how they were counted, and how many times 6·N they are."""
+    from torchledger.formula import flops_per_token
+    from torchledger.formula.parameters import num_active_parameters
+
     length = spec.default_sequence_length(model) if sequence is None else parse_count(sequence)
     flops = flops_per_token(model, Recipe(sequence_length=length))
     told = (

@@ -114,7 +114,7 @@ def torchtitan(spec: ModelSpec, T: Amount) -> Amount:
 
 
 def megatron_whole(spec: ModelSpec, T: Amount) -> Amount:
-    """6 times the weights of matmuls, head included, and 12·L·H·Q·T: Megatron-Core's count until 2024.
+    """6 times the weights of matmuls, head included, and 12·L·H·Q·T: Megatron-Core's count in 2024.
 
     Source: `num_floating_point_operations` in github.com/NVIDIA/Megatron-LM megatron/training/training.py, core_r0.8.
     """
@@ -122,7 +122,7 @@ def megatron_whole(spec: ModelSpec, T: Amount) -> Amount:
 
 
 def megatron(spec: ModelSpec, T: Amount) -> Amount:
-    """6 times the weights of matmuls, head included, and 6·L·H·Q·T for causal attention.
+    """6 times the weights of matmuls, head included, and 6·L·H·Q·T for causal attention: Megatron-Core since 2025.
 
     Source: `num_floating_point_operations` in github.com/NVIDIA/Megatron-LM megatron/training/training.py.
     """
@@ -180,7 +180,7 @@ FORMULAS: Mapping[str, _Formula] = {
     "Kaplan": ("6·(N without embeddings) + 6·L·T·H·Q", "https://arxiv.org/abs/2001.08361", kaplan),
     "PaLM appendix B": ("6·N + 12·L·H·Q·T", "https://arxiv.org/abs/2204.02311", palm),
     "nanoGPT": ("6·(N - P·D) + 12·L·H·Q·T", "https://github.com/karpathy/nanoGPT", nanogpt),
-    "torchtitan": (
+    "torchtitan 2026": (
         "6·(N - P·D - V·D if untied) + 12·L·H·Q·T",
         "https://github.com/pytorch/torchtitan",
         torchtitan,
@@ -191,7 +191,7 @@ FORMULAS: Mapping[str, _Formula] = {
         "https://github.com/NVIDIA/Megatron-LM/tree/core_r0.8.0",
         megatron_whole,
     ),
-    "Megatron-Core": ("6·(matmul weights) + 6·L·H·Q·T", "https://github.com/NVIDIA/Megatron-LM", megatron),
+    "Megatron-Core 2025": ("6·(matmul weights) + 6·L·H·Q·T", "https://github.com/NVIDIA/Megatron-LM", megatron),
     "Chinchilla appendix F": (
         "3·(2·V·D + L·(attention + MLP) + 2·D·V)",
         "https://arxiv.org/abs/2203.15556",

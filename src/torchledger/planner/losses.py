@@ -114,13 +114,7 @@ def losses(
     mtbf_s = _mtbf_s(cluster, failures_per_chip_hour, notes)
     restart_s = _restart_s(restart_s, notes)
     write_s = _write_s(cluster, checkpoint_bytes, checkpoint_s, notes)
-    if write_s and interval_s is None:
-        interval_s = best_interval_s(write_s, mtbf_s)
-        notes.append(
-            f"a checkpoint every {format_duration(interval_s)} of training (Daly's optimum, FGCS 22, 2006, eq. 37)"
-        )
-    elif interval_s is not None:
-        notes.append(f"a checkpoint every {format_duration(interval_s)} of training, as given")
+    interval_s = _interval_s(write_s, mtbf_s, interval_s, notes)
     shares = _shares(mtbf_s, restart_s, write_s, interval_s or 0.0)
     training = 1 - sum(shares.values())
     if evaluation is None:
@@ -133,6 +127,15 @@ def losses(
             f"evaluation of {format_percent(evaluation)} of the tokens trained; a forward pass is a third of a step"
         )
     return Losses(MappingProxyType(shares), run_s, run_s / training, interval_s, tuple(notes))
+
+
+def _interval_s(write_s: float, mtbf_s: float, given: float | None, notes: list[str]) -> float | None:
+    if given is None and not write_s:
+        return None
+    seconds = best_interval_s(write_s, mtbf_s) if given is None else given
+    why = "as given" if given is not None else "Daly's optimum, FGCS 22, 2006, equation 37"
+    notes.append(f"a checkpoint every {format_duration(seconds)} of training ({why})")
+    return seconds
 
 
 def _given(run_s: float, goodput: float) -> Losses:

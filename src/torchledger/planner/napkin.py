@@ -132,7 +132,7 @@ def solve(
     law: Law | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Napkin:
-    r"""Solve the napkin for whatever is `None`.
+    """Solve the napkin for whatever is `None`.
 
     Args:
         peak_flops_per_s: dense peak of one chip, FLOP/s.
@@ -156,11 +156,8 @@ def solve(
     >>> napkin = solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, peak_flops_per_s=989.4e12)
     >>> round(napkin.days)
     144
-    >>> print(*napkin.arithmetic, sep="\n")
-    FLOPs = 6 · 70B · 15T tokens = 6.30e24 FLOP
-    speed = 1,024 chips · 989.4 TFLOP/s · 0.5 = 506.6 PFLOP/s
-    time = 6.30e24 FLOP / (86,400 s · 506.6 PFLOP/s) = 144 days
-    chip-hours = 24 h · 1,024 chips · 144 days = 3.54M chip-h
+    >>> napkin.arithmetic[0]
+    'FLOPs = 6 · 70B · 15T tokens = 6.30e24 FLOP'
     """
     given = {
         "params": params,
@@ -174,20 +171,25 @@ def solve(
     }
     known = {name: value for name, value in given.items() if value is not None}
     _check(known)
-    if flops_per_token is not None:
-        if params is None:
-            raise PlanError("FLOPs a token were counted for a model: its parameters are known, and cannot be asked for")
-        known["flops_per_token"] = flops_per_token
-    products = (_SIX_N_D if flops_per_token is None else _COUNTED, *_PRODUCTS)
+    products = _products(known, flops_per_token)
     arithmetic = propagate(products, known, _in_currency(currency))
     if law is not None:
         arithmetic = (*arithmetic, *_follow(law, known), *propagate(products, known, _in_currency(currency)))
     _demand(known, given, law)
     _agree(products, known, given)
     solved = tuple(name for name in (*QUANTITIES, "money") if given[name] is None and name in known)
-    counted = () if flops_per_token is not None else (_FLOPS_ASSUMPTION,)
-    ruled = () if law is None else (law.text,)
-    return _answer(known, currency, solved, arithmetic, (*counted, *ruled, *assumptions))
+    told = (() if flops_per_token else (_FLOPS_ASSUMPTION,), () if law is None else (law.text,), assumptions)
+    return _answer(known, currency, solved, arithmetic, tuple(line for lines in told for line in lines))
+
+
+def _products(known: dict[str, float], flops_per_token: float | None) -> tuple[Product, ...]:
+    """The equations: with 6·N for a token, or with what was counted for one, which is put among the known."""
+    if flops_per_token is None:
+        return (_SIX_N_D, *_PRODUCTS)
+    if "params" not in known:
+        raise PlanError("FLOPs a token were counted for a model: its parameters are known, and cannot be asked for")
+    known["flops_per_token"] = flops_per_token
+    return (_COUNTED, *_PRODUCTS)
 
 
 def _follow(law: Law, known: dict[str, float]) -> tuple[str, ...]:
