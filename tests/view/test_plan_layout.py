@@ -98,3 +98,11 @@ def test_every_terminal_shows_the_totals(plan, style):
     text = draw(plan_screen(plan), style)
     assert "3.350 s" in text
     assert "8.500 GiB" in text
+
+
+def test_what_rounding_leaves_is_no_cause(plan):
+    """A difference of equal sums may leave 1e-17 s of a bubble; nobody sees it."""
+    stage = replace(plan.stages[0], seconds={"matmul": 1.0, "pipeline bubble": 2e-17})
+    one = replace(plan, stages=(stage,), step_s=1.0)
+    assert [bar.label for bar in time_bars(one).bars] == ["matmul"]
+    assert "0 s, 0 %" in draw(plan_screen(one))

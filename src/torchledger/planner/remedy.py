@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from torchledger.machine import Cluster
@@ -14,11 +14,18 @@ from torchledger.planner.rules import refusals
 from torchledger.planner.shard import micro_batch_size
 from torchledger.planner.stack import stack
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec.recipe import Recompute
 
 #: Remedies that are told.
 _MOST = 6
 #: Chips are multiplied by at most this.
 _MORE_CHIPS = (2, 4, 8)
+#: What keeps less than each kind of recompute does.
+_MORE_RECOMPUTE: Mapping[Recompute, tuple[Recompute, ...]] = {
+    "none": ("selective", "full"),
+    "selective": ("full",),
+    "full": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +116,7 @@ def _changes(now: _Change) -> Iterator[_Change]:
 
 def _recipes(now: _Change) -> Iterator[_Change]:
     recipe = now.recipe
-    later = {"none": ("selective", "full"), "selective": ("full",), "full": ()}[recipe.recompute]
-    for recompute in later:
+    for recompute in _MORE_RECOMPUTE[recipe.recompute]:
         yield replace(now, what=f"recompute {recompute}", recipe=replace(recipe, recompute=recompute))
     if not recipe.offload_optimizer:
         yield replace(now, what="optimizer in host memory", recipe=replace(recipe, offload_optimizer=True))

@@ -22,6 +22,9 @@ from torchledger.view.plan_run import run_facts
 from torchledger.view.plan_stages import stage_table
 from torchledger.view.screen import Bar, Bars, Block, Facts, Lines, assumed
 
+#: Shares of a step below this are rounding.
+_RESIDUE = 1e-9
+
 
 def plan_screen(plan: Plan, *, currency: str = "USD") -> tuple[Block, ...]:
     """The whole answer, the most asked for first.
@@ -167,7 +170,9 @@ def memory_bars(plan: Plan) -> Bars:
 
 
 def _seconds(stage: StagePlan) -> Printed:
-    return seconds_printed({cause: seconds for cause, seconds in stage.seconds.items() if seconds})
+    """Without what is left of a difference of equal sums."""
+    least = _RESIDUE * sum(stage.seconds.values())
+    return seconds_printed({cause: seconds for cause, seconds in stage.seconds.items() if seconds > least})
 
 
 def _ordered(stage: StagePlan, printed: Printed) -> Iterator[str]:

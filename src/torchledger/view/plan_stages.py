@@ -47,6 +47,7 @@ def holds(stage: Stage) -> str:
 
 def _cells(each: StagePlan, plan: Plan) -> tuple[str, ...]:
     bubble_s = each.seconds.get("pipeline bubble", 0.0)
+    bubble_s = bubble_s if bubble_s > 1e-9 * plan.step_s else 0.0  # what is left of a difference of equal sums
     return (
         holds(each.stage),
         format_count(each.stage.num_parameters),
