@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class ChunkCost(NamedTuple):
     """Seconds of one micro-batch in one chunk of one rank.
 
-    A named tuple and no dataclass: the search makes and reads tens of thousands.
+    A named tuple and no dataclass: the search makes and reads tens of thousands of them.
 
     Attributes:
         forward_s: forward pass.
         backward_s: gradient of its input, what recompute runs again included.
         weight_s: gradients of its weights. `zero-bubble` and parts of `dualpipe` run them apart; other schedules run
-            both backward parts as one.
+            both parts of the backward pass as one.
     """
 
     forward_s: float
     backward_s: float
     weight_s: float
 
-    @property
-    def total_s(self) -> float:
-        """Forward and backward pass."""
-        return self.forward_s + self.backward_s + self.weight_s
-
 
 #: Per rank, per chunk.
 StageCosts = tuple[tuple[ChunkCost, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineTime:
-    """Seconds of a step's pipeline, before gradients are reduced.
+class PipelineTime(NamedTuple):
+    """Seconds of a step's pipeline, before gradients are reduced over data parallel ranks.
 
     For every rank `total_s = busy_s + bubble_s + send_exposed_s`.
 
     Attributes:
         total_s: until the last rank is done.
         busy_s: per rank, computing.
-        bubble_s: per rank, waiting for other ranks even if sending took no time.
+        bubble_s: per rank, what it would wait for other ranks if sending took no time.
         send_exposed_s: how much longer the step is because sending takes time; the same for every rank.
     """
 
@@ -49,8 +42,3 @@ class PipelineTime:
     busy_s: tuple[float, ...]
     bubble_s: tuple[float, ...]
     send_exposed_s: float
-
-    @property
-    def bubble_share(self) -> float:
-        """Bubble of the busiest rank over its computing: the papers' (p - 1)/m for equal stages."""
-        return min(self.bubble_s) / max(self.busy_s)

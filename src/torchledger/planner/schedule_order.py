@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from torchledger.spec.strategy import Schedule
@@ -38,9 +39,7 @@ class Piece(NamedTuple):
 Turn = tuple[Piece, ...]
 
 
-def order(
-    schedule: Schedule, num_stages: int, num_chunks: int, num_micro_batches: int
-) -> tuple[tuple[Turn, ...], ...]:
+def order(schedule: Schedule, num_stages: int, num_chunks: int, num_micro_batches: int) -> tuple[tuple[Turn, ...], ...]:
     """What every rank runs, in order.
 
     Args:
@@ -71,15 +70,30 @@ def order(
     return tuple(tuple(_dualpipe(num_stages, num_micro_batches // 2, rank)) for rank in ranks)
 
 
-def path(schedule: Schedule, num_stages: int, num_chunks: int, chunk: int) -> tuple[tuple[int, int], ...]:
-    """(rank, chunk) in the order in which a micro-batch that enters by `chunk` runs forward through them.
+#: The (rank, chunk) that follows or precedes a (rank, chunk) on the way forward.
+Neighbours = dict[tuple[int, int], tuple[int, int]]
 
-    `dualpipe` has two paths: chunk 0 of ranks 0, 1, 2 ..., and chunk 1 of the same ranks backwards. The others have one.
+
+def neighbours(schedule: Schedule, num_stages: int, num_chunks: int) -> tuple[Neighbours, Neighbours]:
+    """The (rank, chunk) before and after each one, as a micro-batch passes them forward.
+
+    `dualpipe` has two ways: chunk 0 of ranks 0, 1, 2 ..., and chunk 1 of the same ranks backwards. The others have one,
+    through chunk 0 of all ranks, then chunk 1 of all ranks ...
+
+    >>> before, after = neighbours("interleaved", 2, 2)
+    >>> after[1, 0], before[0, 1], (1, 1) in after
+    ((0, 1), (1, 0), False)
     """
+    ways = [[(rank, chunk) for chunk in range(num_chunks) for rank in range(num_stages)]]
     if schedule == "dualpipe" and num_stages > 1:
-        ranks = range(num_stages) if chunk == 0 else reversed(range(num_stages))
-        return tuple((rank, chunk) for rank in ranks)
-    return tuple((rank, each) for each in range(num_chunks) for rank in range(num_stages))
+        ways = [[(rank, 0) for rank in range(num_stages)], [(rank, 1) for rank in reversed(range(num_stages))]]
+    after = {here: there for way in ways for here, there in pairwise(way)}
+    return {there: here for here, there in after.items()}, after
+
+
+def as_message(piece: Piece) -> Piece:
+    """A piece as what reaches it: gradients are one message, whether weight gradients run apart or not."""
+    return piece if piece.what == "forward" else piece._replace(what="backward")
 
 
 def micro_batch_group(num_stages: int, num_micro_batches: int) -> int:
@@ -117,8 +131,8 @@ def _single(num_chunks: int, num_micro_batches: int) -> tuple[Turn, ...]:
 
 
 def _one_by_one(warm_up: int, num_micro_batches: int) -> tuple[Turn, ...]:
-    forward = [(Piece("forward", 0, k),) for k in range(num_micro_batches)]
-    backward = [(Piece("backward", 0, k),) for k in range(num_micro_batches)]
+    forward: list[Turn] = [(Piece("forward", 0, k),) for k in range(num_micro_batches)]
+    backward: list[Turn] = [(Piece("backward", 0, k),) for k in range(num_micro_batches)]
     return _alternating(warm_up, forward, backward)
 
 
@@ -160,7 +174,7 @@ def _zero_bubble(num_stages: int, num_micro_batches: int, rank: int) -> tuple[Tu
 
 
 def _dualpipe(num_stages: int, half: int, rank: int) -> Iterable[Turn]:
-    """The eight steps of DualPipe.step; a micro-batch of the direction that starts at the last rank has number half + k."""
+    """The eight steps of DualPipe.step; micro-batches that start at the last rank have numbers half + k."""
     near = min(rank, num_stages - 1 - rank)
     rest = num_stages // 2 - near - 1
     later = int(rank >= num_stages // 2)  # these ranks are nearer to the other end: their first direction is 1

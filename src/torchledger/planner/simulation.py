@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchledger.planner.outcome import Slot
-from torchledger.planner.schedule_cost import ChunkCost, StageCosts
-from torchledger.planner.schedule_order import Piece, Turn, order, path
+from torchledger.planner.schedule_cost import StageCosts
+from torchledger.planner.schedule_order import Piece, Turn, as_message, neighbours, order
 from torchledger.spec.strategy import Schedule
 
 
@@ -17,8 +17,8 @@ class Simulation:
 
     Attributes:
         total_s: seconds until the last piece is done.
-        time_lines: per rank, its slots by start: `forward`, `backward` (both gradients, or that of the input alone where
-            a `weight gradient` follows), and `send`, which runs beside them.
+        time_lines: per rank, its slots by start: `forward`, `backward` (both gradients, or that of the input alone
+            where a `weight gradient` follows), and `send`, which runs beside them.
         in_flight: per rank per chunk, micro-batches whose activations were alive at the first moment at which most
             were (all chunks together).
     """
@@ -30,9 +30,7 @@ class Simulation:
     @property
     def busy_s(self) -> tuple[float, ...]:
         """Seconds that each rank computes."""
-        return tuple(
-            sum(slot.end_s - slot.start_s for slot in line if slot.what != "send") for line in self.time_lines
-        )
+        return tuple(sum(slot.end_s - slot.start_s for slot in line if slot.what != "send") for line in self.time_lines)
 
 
 def simulate(schedule: Schedule, costs: StageCosts, num_micro_batches: int, send_s: float = 0.0) -> Simulation:
@@ -85,12 +83,7 @@ class _Run:
         self.link_free: dict[tuple[int, int], float] = {}
         self.arrived: dict[tuple[int, Piece], float] = {}
         self.slots: list[list[Slot]] = [[] for _ in costs]
-        self.before: dict[tuple[int, int], tuple[int, int]] = {}
-        self.after: dict[tuple[int, int], tuple[int, int]] = {}
-        for chunk in range(2 if schedule == "dualpipe" else 1):
-            places = path(schedule, len(costs), len(costs[0]), chunk)
-            self.after |= dict(zip(places, places[1:], strict=False))
-            self.before |= dict(zip(places[1:], places, strict=False))
+        self.before, self.after = neighbours(schedule, len(costs), len(costs[0]))
 
     def lines(self) -> list[list[Slot]]:
         """Run every rank as far as its inputs go, again whenever one arrives."""
@@ -120,8 +113,7 @@ class _Run:
             places = self.before if piece.what == "forward" else self.after
             if (rank, piece.chunk) not in places:
                 continue
-            what = "forward" if piece.what == "forward" else "backward"
-            arrived_s = self.arrived.get((rank, Piece(what, piece.chunk, piece.micro_batch)))
+            arrived_s = self.arrived.get((rank, as_message(piece)))
             if arrived_s is None:
                 return None
             ready_s = max(ready_s, arrived_s)
@@ -158,5 +150,5 @@ class _Run:
             start_s = max(now_s, self.link_free.get((rank, other), 0.0))
             arrives_s = self.link_free[rank, other] = start_s + self.send_s
             self.slots[rank].append(Slot(start_s, arrives_s, "send", piece.micro_batch, piece.chunk))
-        self.arrived[other, Piece("forward" if forward else "backward", chunk, piece.micro_batch)] = arrives_s
+        self.arrived[other, as_message(piece._replace(chunk=chunk))] = arrives_s
         return other

@@ -1,0 +1,139 @@
+"""Seconds of a pipeline step where no closed form is exact enough: the recurrence of its pieces, without their slots.
+
+What waits for what depends on the schedule and the numbers of stages, chunks and micro-batches alone. So it is written
+down once (`_program`, cached), and run with any costs at about a tenth of a microsecond per piece.
+
+After the pipeline has filled, a group of micro-batches takes as long as the one before it. So a long step is as long as
+a step of four groups and the difference to one of three for every group more.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: PLR1730, FURB136 (the inner loop: `max` takes three times as long as `if`)
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torchledger.planner.schedule_cost import StageCosts
+from torchledger.planner.schedule_order import Neighbours, Piece, as_message, neighbours, order
+from torchledger.spec.strategy import Schedule
+
+_NOTHING, _NOWHERE = 0, 1  # places of what is there from the start, and of what nobody waits for
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A step's turns in an order in which they can be worked off.
+
+    Attributes:
+        work: rank and pieces of what takes the same time in every micro-batch.
+        turns: per turn its rank, its entry in `work`, the places of up to two inputs, and place and link of up to two
+            results.
+        num_places, num_links: sizes.
+    """
+
+    work: tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
+    turns: tuple[tuple[int, int, int, int, int, int, int, int], ...]
+    num_places: int
+    num_links: int
+
+
+def recurrence_s(schedule: Schedule, costs: StageCosts, num_micro_batches: int, send_s: float) -> float:
+    """Seconds of a step, equal to the simulation's where it has at most four groups of micro-batches.
+
+    A group is as many micro-batches as stages. Steps of `interleaved` whose micro-batches are no multiple of the stages
+    have other groups and are run to their end. Longer steps differ by at most 2 % and in the mean by 0.1 % where
+    chunks have n or n + 1 layers, and not at all where they are equal (tests/planner/test_schedule_recurrence.py).
+
+    Args:
+        schedule: which one.
+        costs: per rank, per chunk.
+        num_micro_batches: of a step.
+        send_s: seconds from rank to rank.
+    """
+    group = len(costs)
+    more, rest = divmod(num_micro_batches - 4 * group, group)
+    if more <= 0 or (schedule == "interleaved" and rest):
+        return full_recurrence_s(schedule, costs, num_micro_batches, send_s)
+    four_s = full_recurrence_s(schedule, costs, 4 * group + rest, send_s)
+    return four_s + more * (four_s - full_recurrence_s(schedule, costs, 3 * group + rest, send_s))
+
+
+def full_recurrence_s(schedule: Schedule, costs: StageCosts, num_micro_batches: int, send_s: float) -> float:
+    """Seconds of a step, however long, equal to the simulation's."""
+    program = _program(schedule, len(costs), len(costs[0]), num_micro_batches)
+    seconds = [_seconds(costs, rank, pieces) for rank, pieces in program.work]
+    free = [0.0] * len(costs)
+    arrived = [0.0] * program.num_places
+    link_free = [0.0] * program.num_links
+    for rank, work, one, other, to, link, to_other, link_other in program.turns:
+        now = free[rank]
+        if arrived[one] > now:
+            now = arrived[one]
+        if arrived[other] > now:
+            now = arrived[other]
+        now += seconds[work]
+        free[rank] = now
+        if not send_s:
+            arrived[to] = arrived[to_other] = now
+            continue
+        if to != _NOWHERE:
+            start = link_free[link]
+            arrived[to] = link_free[link] = (start if start > now else now) + send_s
+        if to_other != _NOWHERE:
+            start = link_free[link_other]
+            arrived[to_other] = link_free[link_other] = (start if start > now else now) + send_s
+    return max(free)
+
+
+def _seconds(costs: StageCosts, rank: int, pieces: Sequence[tuple[str, int]]) -> float:
+    total_s = 0.0
+    for what, chunk in pieces:
+        forward_s, backward_s, weight_s = costs[rank][chunk]
+        if what == "forward":
+            total_s += forward_s
+        elif what == "weight gradient":
+            total_s += weight_s
+        else:
+            total_s += backward_s + (weight_s if what == "backward" else 0.0)
+    return total_s
+
+
+@lru_cache(maxsize=128)
+def _program(schedule: Schedule, num_stages: int, num_chunks: int, num_micro_batches: int) -> _Program:
+    orders = order(schedule, num_stages, num_chunks, num_micro_batches)
+    before, after = neighbours(schedule, num_stages, num_chunks)
+    places: dict[tuple[int, Piece], int] = {}
+    links: dict[tuple[int, int], int] = {}
+    work: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+    turns = []
+    position, ranks = [0] * num_stages, list(range(num_stages))
+    while ranks:
+        rank = ranks.pop()
+        for turn in orders[rank][position[rank] :]:
+            needs = [
+                (rank, as_message(piece)) for piece in turn if (rank, piece.chunk) in _sources(piece, before, after)
+            ]
+            if any(need not in places for need in needs):
+                break
+            gives: list[tuple[int, int]] = []
+            for piece in turn:
+                place = _sources(piece, after, before).get((rank, piece.chunk))
+                if place is not None:
+                    message = (place[0], as_message(piece._replace(chunk=place[1])))
+                    link = links.setdefault((rank, place[0]), len(links))
+                    gives.append((places.setdefault(message, len(places) + 2), link))
+                    ranks.append(place[0])
+            key = (rank, tuple((piece.what, piece.chunk) for piece in turn))
+            one, other = ([places[need] for need in needs] + [_NOTHING] * 2)[:2]
+            first, second = (gives + [(_NOWHERE, 0)] * 2)[:2]
+            turns.append((rank, work.setdefault(key, len(work)), one, other, *first, *second))
+            position[rank] += 1
+    return _Program(tuple(work), tuple(turns), len(places) + 2, len(links) + 1)
+
+
+def _sources(piece: Piece, before: Neighbours, after: Neighbours) -> Neighbours:
+    """Where the input of a piece comes from. Its result goes to where the two are swapped."""
+    if piece.what == "weight gradient":
+        return {}
+    return before if piece.what == "forward" else after
