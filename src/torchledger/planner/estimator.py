@@ -8,11 +8,12 @@ the same way, so both say the same to the last digit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.machine import Cluster
-from torchledger.planner.assembly import assemble
+from torchledger.planner.assembly import Assembly, assemble
 from torchledger.planner.block import Piece, meant_precision, pieces, stream_format
 from torchledger.planner.chipset import chipset_of
 from torchledger.planner.constants import Constants, default_constants
@@ -28,7 +29,7 @@ from torchledger.planner.shard import micro_batch_size, num_micro_batches
 from torchledger.planner.stack import stack
 from torchledger.planner.stage import Block, Stage
 from torchledger.planner.step import StepCost, StepRules, step_cost
-from torchledger.planner.totals import totals
+from torchledger.planner.totals import StageTotals, totals
 from torchledger.planner.update import update_bytes
 from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.spec.recipe import Recompute
@@ -65,6 +66,10 @@ class Estimator:
         self._pieces: dict[tuple[object, ...], tuple[Piece, ...]] = {}
         self._costed: dict[tuple[object, ...], Costed] = {}
         self._chips: dict[str, Chipset] = {}
+        self._assembled: dict[tuple[object, ...], Assembly] = {}
+        # of the layout that was asked last: a search asks for all shardings of an order one after the other
+        self._staged: tuple[object, Stages] = (None, ())
+        self._totaled: tuple[object, tuple[StageTotals, ...]] = (None, ())
         self._others: dict[Recompute, Estimator] = {recipe.recompute: self}
 
     @property
@@ -128,22 +133,30 @@ class Estimator:
             return self.fabric.seconds(exchange.op, exchange.num_bytes, *group_of(exchange.cause, strategy))
 
         chips = self.chips(strategy)
-        costs = tuple(
-            piece_cost(each, chips, self.constants, exchange_s, is_eager=not rules.compiled) for each in found
-        )
+        factor = 0.0 if rules.compiled else rules.host_factor
+        costs = tuple(piece_cost(each, chips, self.constants, exchange_s, host_factor=factor) for each in found)
         return Costed(found, costs)
 
     def stages(self, strategy: Strategy) -> Stages:
-        """[stage][chunk] blocks, what each costs and how many of them."""
+        """[stage][chunk] blocks, what each costs and how many of them; equal stages are one object."""
         costed = self.costed(strategy)
-        kinds = tuple((each.block.kind, each.first_layer, each.num_layers) for each in costed.pieces)
-        together = stack(strategy.stack).embeddings_as_layers
-        return tuple(
-            tuple(
-                tuple((costed.pieces[i].block, costed.costs[i], count) for i, count in chunk) for chunk in stage_chunks
-            )
-            for stage_chunks in assemble(kinds, self.spec, strategy, embeddings_as_layers=together)
-        )
+        order = (strategy.schedule, strategy.pipeline_parallel, strategy.virtual_stages, strategy.stage_layers)
+        key = (id(costed), order)
+        if self._staged[0] != key:
+            kinds = tuple((each.block.kind, each.first_layer, each.num_layers) for each in costed.pieces)
+            assembly = self._assembled.get((kinds, strategy.stack, order))
+            if assembly is None:
+                together = stack(strategy.stack).embeddings_as_layers
+                assembly = assemble(kinds, self.spec, strategy, embeddings_as_layers=together)
+                self._assembled[kinds, strategy.stack, order] = assembly
+            distinct = {
+                each: tuple(
+                    tuple((costed.pieces[i].block, costed.costs[i], count) for i, count in chunk) for chunk in each
+                )
+                for each in dict.fromkeys(assembly)
+            }
+            self._staged = (key, tuple([distinct[each] for each in assembly]))
+        return self._staged[1]
 
     def rules(self, strategy: Strategy) -> StepRules:
         """What the layout's step depends on beside its blocks."""
@@ -185,12 +198,50 @@ class Estimator:
             chips_per_island=self.cluster.chips_per_island,
         )
 
+    def peak_bytes(self, strategy: Strategy) -> int:
+        """Bytes of the fullest rank."""
+        rules, island = stack(strategy.stack), self.cluster.chips_per_island
+        capacity = self.capacity_bytes
+        return max(
+            stage_memory(
+                each, self.recipe, strategy, rules, capacity_bytes=capacity, chips_per_island=island
+            ).peak_bytes
+            for each in self._fullest(strategy)
+        )
+
+    def _fullest(self, strategy: Strategy) -> tuple[StageTotals, ...]:
+        """Totals of the stages that may be the fullest: of equal ones those with most micro-batches in flight."""
+        stages = self.stages(strategy)
+        count = num_micro_batches(self.recipe, strategy)
+        key = (self._staged[0], count)
+        if self._totaled[0] != key:
+            last = strategy.pipeline_parallel - 1
+            flying = in_flight(strategy.schedule, strategy.pipeline_parallel, len(stages[0]), count)
+            alike: dict[tuple[int, int], list[int]] = {}
+            for index, stage in enumerate(stages):
+                alike.setdefault((id(stage), (index > 0) + (index < last)), []).append(index)
+            found = []
+            for (_, neighbours), indices in alike.items():
+                chunks = tuple(tuple((block, n) for block, _, n in chunk) for chunk in stages[indices[0]])
+                distinct = dict.fromkeys(flying[index] for index in indices)
+                found += [
+                    totals(chunks, each, neighbours) for each in distinct if not _is_below_another(each, distinct)
+                ]
+            self._totaled = (key, tuple(found))
+        return self._totaled[1]
+
     def estimate(self, strategy: Strategy, recompute: Recompute | None = None) -> Estimate:
         """Seconds of a step and bytes of the fullest rank of a layout that can be."""
         if recompute is not None and recompute != self.recipe.recompute:
             return self.at(recompute).estimate(strategy)
-        peak = max(self.memory(strategy, stage).peak_bytes for stage in self.held(strategy))
-        return Estimate(self.step(strategy).step_s, peak)
+        return Estimate(self.step(strategy).step_s, self.peak_bytes(strategy))
+
+
+def _is_below_another(flying: tuple[float, ...], others: Iterable[tuple[float, ...]]) -> bool:
+    """Whether another has at least as many in flight in every chunk."""
+    return any(
+        each != flying and all(mine <= theirs for mine, theirs in zip(flying, each, strict=True)) for each in others
+    )
 
 
 def _with_copied_head(found: tuple[Piece, ...]) -> tuple[Piece, ...]:

@@ -49,12 +49,12 @@ class PieceCost(NamedTuple):
 
 
 def piece_cost(
-    piece: Piece, chips: Chipset, constants: Constants, exchange_s: ExchangeSeconds, *, is_eager: bool
+    piece: Piece, chips: Chipset, constants: Constants, exchange_s: ExchangeSeconds, *, host_factor: float
 ) -> PieceCost:
     """Time a block's lines and exchanges.
 
     A phase is as long as the device needs, or as the host needs to issue it, whichever is longer: in an eager stack the
-    device waits for a host that cannot keep up.
+    device waits for a host that cannot keep up. `host_factor` is the stack's; 0 where nothing is issued one by one.
     """
     device: dict[str, dict[str, float]] = {phase: {} for phase in _PHASES}
     operations = dict.fromkeys(_PHASES, 0.0)
@@ -80,8 +80,8 @@ def piece_cost(
     for phase in _PHASES:
         causes = dict(device[phase])
         total = sum(causes.values())
-        host = operations[phase] * constants.host_s if is_eager else 0.0
-        if is_eager and phase == "recompute" and operations[phase]:
+        host = operations[phase] * constants.host_s * host_factor
+        if host and phase == "recompute":
             host += constants.checkpoint_host_s
         if host > total:
             causes["launch overhead"] = host - total
