@@ -159,16 +159,8 @@ def solve(
     >>> napkin.arithmetic[0]
     'FLOPs = 6 · 70B · 15T tokens = 6.30e24 FLOP'
     """
-    given = {
-        "params": params,
-        "tokens": tokens,
-        "days": days,
-        "num_chips": num_chips,
-        "mfu": mfu,
-        "peak_flops_per_s": peak_flops_per_s,
-        "money": money,
-        "price_per_chip_hour": price_per_chip_hour,
-    }
+    amounts = (params, tokens, days, num_chips, mfu, peak_flops_per_s, money, price_per_chip_hour)
+    given = dict(zip((*QUANTITIES, "peak_flops_per_s", "money", "price_per_chip_hour"), amounts, strict=True))
     known = {name: value for name, value in given.items() if value is not None}
     _check(known)
     products = _products(known, flops_per_token)
