@@ -53,7 +53,15 @@ QUESTIONS = (
         ("agree/test_allocator_bytes",),
     ),
     ("number formats: every pattern, every rounding", "ours, PyTorch's casts", ("formats/test_encode",)),
-    ("the napkin: 144 days, 40B", "arithmetic by hand", ("planner/test_napkin", "planner/test_state")),
+    ("the napkin: 144 days, 40B", "arithmetic by hand", ("planner/test_napkin", "planner/test_holding")),
+    (
+        "training FLOPs of whole runs",
+        "formulas, 264 totals that others printed or worked out",
+        ("published/test_total_flops", "published/test_flops_per_token"),
+    ),
+    ("compute-optimal models", "laws as data, tables 3 and A3 of Chinchilla's paper", ("planner/test_budget",)),
+    ("which convention a printed MFU was", "audit, claims of four sources", ("planner/test_claim",)),
+    ("what a run loses to failures", "Daly's equations, his examples, a run drawn at random", ("planner/test_losses",)),
     (
         "accelerators: every spelling resolves, every row has its source",
         "catalog, the names in published tables",
