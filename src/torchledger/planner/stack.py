@@ -198,7 +198,7 @@ def stacks(path: Path | None = None) -> Mapping[str, Stack]:
 
 
 def _of_file(path: Path, name: str) -> Stack:
-    found = stacks(path)
+    found = _unchanged(str(path), path.stat().st_mtime_ns)
     if name and name in found:
         return found[name]
     if not name and len(found) == 1:
@@ -207,6 +207,12 @@ def _of_file(path: Path, name: str) -> Stack:
     if name:
         raise PlanError(f"stack {name!r} is not in {path}; there are {names}")
     raise PlanError(f"{path} has {len(found)} stacks; say which: {path}:{next(iter(found), 'NAME')} ({names})")
+
+
+@lru_cache(maxsize=16)
+def _unchanged(path: str, _changed_ns: int) -> Mapping[str, Stack]:
+    """The stacks of a file, read once until it changes: a search asks for its stack hundreds of thousands of times."""
+    return stacks(Path(path))
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:
