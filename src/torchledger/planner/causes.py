@@ -35,7 +35,7 @@ def stage_seconds(
             times = count * rules.num_micro_batches
             for cause, seconds in _block_seconds(cost):
                 found[cause] += seconds * times
-            if rules.data.level == 3 and rules.data.dense[0] > 1:
+            if rules.data.each_layer:
                 gather, reduce = _sharded_seconds(block, cost, strategy, rules, fabric, constants)
                 found["weight gathering"] += gather * times
                 found["data parallel communication"] += reduce * times

@@ -25,7 +25,8 @@ class DataRules(NamedTuple):
         replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without.
         level: ZeRO level.
         reshard: whether level 3 gathers again for the backward pass.
-        each_micro_batch: whether gradients are reduced for every micro-batch.
+        each_layer: whether level 3 gathers and reduces layer by layer for every micro-batch; pipelines that keep gathered
+            weights and whole gradients do it once a step.
     """
 
     weight_bytes: float
@@ -35,7 +36,7 @@ class DataRules(NamedTuple):
     replicas: tuple[int, int]
     level: int
     reshard: bool
-    each_micro_batch: bool
+    each_layer: bool
 
 
 def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str) -> DataRules:
@@ -50,6 +51,7 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         gradient = stack.gradient_bytes.get(precision, computed)
     sharers = strategy.num_sharers
     ranks = strategy.data_parallel * strategy.context_parallel
+    once = strategy.pipeline_parallel > 1 and not (strategy.reshard and stack.reshard)
     return DataRules(
         weight_bytes=computed,
         gradient_bytes=gradient,
@@ -57,8 +59,8 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         expert=(max(1, ranks // strategy.expert_parallel), strategy.tensor_parallel * strategy.expert_parallel),
         replicas=(ranks // sharers if strategy.shard_level else 1, strategy.tensor_parallel * sharers),
         level=strategy.shard_level,
-        reshard=strategy.reshard,
-        each_micro_batch=stack.reduce_every_micro_batch or strategy.shard_level == 3,
+        reshard=strategy.reshard and not once,
+        each_layer=strategy.shard_level == 3 and not once and sharers > 1,
     )
 
 

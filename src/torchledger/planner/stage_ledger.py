@@ -104,8 +104,8 @@ def _reduced(block: Block, count: int, data: DataRules, num_micro_batches: int) 
     ):
         if size == 1 or not held:
             continue
-        times = count * (num_micro_batches if data.level == 3 else 1)
-        gathers = 0 if not data.level else (2 if data.level == 3 and data.reshard else 1)
+        times = count * (num_micro_batches if data.each_layer else 1)
+        gathers = 0 if not data.level else (2 if data.each_layer and data.reshard else 1)
         if trainable:
             op = "reduce_scatter" if data.level else "all_reduce"
             (piece,) = collective(op, trainable * data.gradient_bytes, size, data.gradient_bytes)

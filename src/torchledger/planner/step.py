@@ -7,6 +7,7 @@ layouts, and the plan does exactly the same and says what each second was for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from torchledger.planner.constants import Constants
@@ -17,6 +18,9 @@ from torchledger.planner.schedule import pipeline_time
 from torchledger.planner.schedule_cost import ChunkCost, PipelineTime
 from torchledger.planner.stage import Block
 from torchledger.spec import Strategy
+
+#: Layouts that differ in what the ends of a step exchange have the same pipeline.
+_pipeline_time = lru_cache(maxsize=64)(pipeline_time)
 
 #: Blocks of a chunk and how many of each, with what each costs.
 Chunk = Sequence[tuple[Block, PieceCost, int]]
@@ -68,26 +72,33 @@ def step_cost(
     stages: Sequence[Sequence[Chunk]], strategy: Strategy, rules: StepRules, fabric: Fabric, constants: Constants
 ) -> StepCost:
     """Seconds of a step of stages [stage][chunk]."""
-    chunks = tuple(
-        tuple(_chunk_cost(chunk, strategy, rules.data, fabric, constants) for chunk in stage) for stage in stages
-    )
+    # equal stages are one object: each is costed once
+    costed = {id(stage): stage for stage in stages}
+    chunk_costs = {
+        key: tuple(_chunk_cost(chunk, strategy, rules.data, fabric, constants) for chunk in stage)
+        for key, stage in costed.items()
+    }
+    ends_of = {
+        key: _ends(stage, chunk_costs[key], strategy, rules.data, fabric, constants) for key, stage in costed.items()
+    }
+    chunks = tuple([chunk_costs[id(stage)] for stage in stages])
     ranks = strategy.pipeline_parallel
     distance = strategy.data_parallel * strategy.tensor_parallel * strategy.context_parallel
     send_s = fabric.seconds("send", rules.send_bytes, ranks, distance) if ranks > 1 else 0.0
-    pipeline = pipeline_time(strategy.schedule, chunks, rules.num_micro_batches, send_s)
-    ends = [
-        _ends(stage, cost, strategy, rules.data, fabric, constants) for stage, cost in zip(stages, chunks, strict=True)
-    ]
+    pipeline = _pipeline_time(strategy.schedule, chunks, rules.num_micro_batches, send_s)
+    ends = [ends_of[id(stage)] for stage in stages]
     gather, reduce = tuple(each[0] for each in ends), tuple(each[1] for each in ends)
-    optimizer = max(_parameters(stage, rules.data) for stage in stages) * rules.optimizer_s_per_parameter
-    running = pipeline.total_s + max(g + r for g, r in ends) + optimizer
+    optimizer = max(_parameters(stage, rules.data) for stage in costed.values()) * rules.optimizer_s_per_parameter
+    running = pipeline.total_s + max(g + r for g, r in ends_of.values()) + optimizer
     straggler = running * (constants.overhead * (1 + constants.straggler * rules.doublings) - 1)
-    return StepCost(running + straggler + constants.step_s, pipeline, chunks, send_s, gather, reduce, optimizer, straggler)
+    return StepCost(
+        running + straggler + constants.step_s, pipeline, chunks, send_s, gather, reduce, optimizer, straggler
+    )
 
 
 def _chunk_cost(chunk: Chunk, strategy: Strategy, rules: DataRules, fabric: Fabric, constants: Constants) -> ChunkCost:
     forward = backward = weight = 0.0
-    sharded = rules.level == 3 and rules.dense[0] > 1
+    sharded = rules.each_layer
     for block, cost, count in chunk:
         f = cost.forward.seconds
         b = cost.recompute.seconds + cost.backward.seconds
@@ -115,7 +126,7 @@ def _ends(
     if rules.dense[0] * rules.replicas[0] == 1:
         return 0.0, 0.0
     blocks = [(block, count) for chunk in stage for block, _, count in chunk]
-    if rules.level == 3:  # the first gathering and the last reduction have nothing beside them
+    if rules.each_layer:  # the first gathering and the last reduction have nothing beside them
         first = blocks[0][0]
         return gather_s(first, rules, fabric), reduce_s(first, rules, fabric)
     reduce = sum(reduce_s(block, rules, fabric) * count for block, count in blocks)
