@@ -115,11 +115,12 @@ def floors(estimator: Estimator, base: Strategy, *, sequence_parallel: bool) -> 
     alone = [_reference(estimator, base, 1, size, sequence_parallel=False) for size in (1, 2)]
     shared = [_reference(estimator, base, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)]
     barest = _reference(estimator, base, heads, 1, sequence_parallel=sequence_parallel)
-    is_eager = not stack(base.stack).compiled
+    rules = stack(base.stack)
+    factor = 0.0 if rules.compiled else rules.host_factor
     chips = estimator.chips(base)
     return tuple(
         _piece_floor(
-            estimator, chips, tuple(seen), split, is_eager=is_eager, always=_Always.of(seen[0].block, bare.block)
+            estimator, chips, tuple(seen), split, host_factor=factor, always=_Always.of(seen[0].block, bare.block)
         )
         for *seen, bare in zip(*alone, *shared, barest, strict=True)
     )
@@ -159,7 +160,7 @@ def _place(line: Line) -> tuple[str, str, str, str | None]:
 
 
 def _piece_floor(
-    estimator: Estimator, chips: Chipset, seen: tuple[Piece, ...], split: int, *, is_eager: bool, always: _Always
+    estimator: Estimator, chips: Chipset, seen: tuple[Piece, ...], split: int, *, host_factor: float, always: _Always
 ) -> PieceFloor:
     """From (1 rank, 1 and 2 sequences) and (`split` ranks, 1 and 2 sequences)."""
     blocks = [each.block for each in seen]
@@ -178,7 +179,7 @@ def _piece_floor(
                     for block in blocks
                 ],
                 split,
-                is_eager=is_eager,
+                host_factor=host_factor,
             )
             for phase in _PHASES
         ),
@@ -192,15 +193,15 @@ def _piece_floor(
 
 
 def _phase_floor(
-    constants: Constants, chips: Chipset, phase: str, lines: list[list[Line]], split: int, *, is_eager: bool
+    constants: Constants, chips: Chipset, phase: str, lines: list[list[Line]], split: int, *, host_factor: float
 ) -> PhaseFloor:
     whole, cut = (
         _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in lines], split)
         for is_cut in (False, True)
     )
     started = sum(line.times for line in lines[2] if ".experts" not in line.module and line.work.bytes_moved)
-    host = started * constants.host_s if is_eager else 0.0
-    if is_eager and phase == "recompute" and started:
+    host = started * constants.host_s * host_factor
+    if host and phase == "recompute":
         host += constants.checkpoint_host_s
     return PhaseFloor((whole, cut), started * constants.kernel_s, host)
 

@@ -74,6 +74,10 @@ class Costs(Protocol):
         """A bound of all layouts that differ in sharding only."""
         ...
 
+    def peak_bytes(self, strategy: Strategy, recompute: Recompute) -> int:
+        """Bytes of the fullest rank of one layout that breaks no rule."""
+        ...
+
     def estimate(self, strategy: Strategy, recompute: Recompute) -> Estimate:
         """Seconds and bytes of one layout that breaks no rule."""
         ...
@@ -215,19 +219,35 @@ class Walk:
         if self._is_cut(node.least, costs, len(node.orders) * len(shardings), _ACTIVATIONS):
             return
         for order in node.orders:
-            least = costs.least_of_order(grid.strategy(split, size, shape, order), recompute)
-            if self._is_cut(least, costs, len(shardings), _ACTIVATIONS):
-                continue
-            for sharding in shardings:
-                strategy = grid.strategy(split, size, shape, order, sharding)
-                estimate = costs.estimate(strategy, recompute)
-                self.tally.num_evaluated += 1
-                beside_s = estimate.step_s - least.step_s
-                cause = least.cause if beside_s < least.cause_s else _SHARING
-                if not self._is_cut(Least(estimate.step_s, estimate.peak_bytes, cause, 0.0), costs, 1, _PEAK):
-                    self.tally.lose("time", cause, 1)  # until it turns out to be kept
-                    recipe = self._recipe(opened.variant, recompute)
-                    self.keeper.offer(Candidate(strategy, recipe, estimate, cause), opened.variant)
+            strategy = grid.strategy(split, size, shape, order)
+            least = costs.least_of_shape(strategy, recompute, (order,))
+            if not self._is_cut(least, costs, len(shardings), _ACTIVATIONS):
+                self._open_order(node, costs, order, least)
+
+    def _open_order(self, node: _Node, costs: Costs, order: Order, least: Least) -> None:
+        """Shardings of an order: their bytes first, which cost less to know than their seconds."""
+        grid, opened, size, shape = self._grid, node.open, node.micro_batch_size, node.shape
+        assert shape is not None
+        held = []
+        for sharding in opened.shardings:
+            strategy = grid.strategy(opened.split, size, shape, order, sharding)
+            peak = costs.peak_bytes(strategy, shape.recompute)
+            if not self._is_cut(least._replace(peak_bytes=peak), costs, 1, _PEAK):
+                held.append((strategy, peak))
+        if not held:
+            return
+        least = costs.least_of_order(grid.strategy(opened.split, size, shape, order), shape.recompute)
+        for strategy, peak in held:
+            if not self._is_cut(least._replace(peak_bytes=peak), costs, 1, _PEAK):
+                self._evaluate(opened.variant, costs, strategy, shape.recompute, least)
+
+    def _evaluate(self, variant: int, costs: Costs, strategy: Strategy, recompute: Recompute, least: Least) -> None:
+        estimate = costs.estimate(strategy, recompute)
+        self.tally.num_evaluated += 1
+        cause = least.cause if estimate.step_s - least.step_s < least.cause_s else _SHARING
+        if not self._is_cut(Least(estimate.step_s, estimate.peak_bytes, cause, 0.0), costs, 1, _PEAK):
+            self.tally.lose("time", cause, 1)  # until it turns out to be kept
+            self.keeper.offer(Candidate(strategy, self._recipe(variant, recompute), estimate, cause), variant)
 
     def _recipe(self, variant: int, recompute: Recompute) -> Recipe:
         recipe = self._variants[variant][0]
