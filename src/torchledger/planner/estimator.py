@@ -22,6 +22,7 @@ from torchledger.planner.efficiency import Chipset
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.memory import stage_memory
+from torchledger.planner.memory_state import usable_bytes
 from torchledger.planner.outcome import Estimate, StageMemory
 from torchledger.planner.piece_cost import PieceCost, piece_cost
 from torchledger.planner.schedule import in_flight
@@ -74,9 +75,8 @@ class Estimator:
 
     @property
     def capacity_bytes(self) -> int | None:
-        """Bytes of a chip as its driver reports them; as sold where nobody wrote that down; nothing if unknown."""
-        chip = self.cluster.chip
-        return chip.memory_bytes_reported or chip.memory_bytes_nominal
+        """Bytes of a chip that a process may use; nothing if unknown."""
+        return usable_bytes(self.cluster.chip)
 
     def chips(self, strategy: Strategy) -> Chipset:
         """The chip's rates with the kernels of the layout's stack."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tomllib
 from functools import lru_cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from torchledger.machine import Chip
 from torchledger.memory import cuda_context
 from torchledger.planner.stack import Stack
 from torchledger.planner.state import state_bytes
@@ -81,6 +82,26 @@ def state_rule(stack: Stack, asked: str, kind: str, has_momentum: bool, level: i
     )
 
 
+def usable_bytes(chip: Chip) -> int | None:
+    """What a process may use of a chip's memory; nothing if unknown.
+
+    That is what the driver reports less its own reserve, or as sold where nobody wrote down what the driver reports.
+
+    >>> from torchledger.machine import get
+    >>> usable_bytes(get("a100-80gb")) / 2**30
+    79.25
+    """
+    if chip.memory_bytes_reported is None:
+        return chip.memory_bytes_nominal
+    reserve: int = _facts()["driver"]["reserve_bytes"] if chip.vendor == "NVIDIA" else 0
+    return chip.memory_bytes_reported - reserve
+
+
+@lru_cache(maxsize=1)
+def _facts() -> dict[str, Any]:
+    return tomllib.loads(resources.files("torchledger.planner").joinpath("data/memory.toml").read_text("utf-8"))
+
+
 class Overhead(NamedTuple):
     """Bytes that a process takes beside tensors.
 
@@ -103,7 +124,7 @@ class Overhead(NamedTuple):
 @lru_cache(maxsize=64)
 def overhead(stack: Stack) -> Overhead:
     """What a process of a stack takes beside tensors."""
-    facts = tomllib.loads(resources.files("torchledger.planner").joinpath("data/memory.toml").read_text("utf-8"))
+    facts = _facts()
     near, far, work = facts["communicator"], facts["network_communicator"], facts["workspace"]
     buffers = far["channels"] * far["connections"] * (far["simple_bytes"] + far["ll128_bytes"])
     context = cuda_context().high_bytes if stack.context_bytes is None else stack.context_bytes
@@ -114,4 +135,4 @@ def overhead(stack: Stack) -> Overhead:
     return Overhead(context, near["pair_bytes"], near["group_bytes"], buffers, cublas, holes)
 
 
-__all__ = ["Overhead", "StateRule", "overhead", "state_rule"]
+__all__ = ["Overhead", "StateRule", "overhead", "state_rule", "usable_bytes"]
