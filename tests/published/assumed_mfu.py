@@ -1,6 +1,8 @@
 """The MFU that the napkin assumes, from published runs: writes src/torchledger/planner/data/mfu.toml.
 
-    python tests/published/assumed_mfu.py measured_throughput.csv > src/torchledger/planner/data/mfu.toml
+    python tests/published/assumed_mfu.py > src/torchledger/planner/data/mfu.toml
+
+The rows are those of `throughput/`.
 
 The convention, stated in the file too: 6·parameters·tokens/s over the dense peak of the format of the matmuls (MXFP8
 has FP8's peak, NVFP4 has FP4's; FP16 and BF16 have one peak and count as one format), for rows of quality A, dense
@@ -33,20 +35,25 @@ def number_format(precision: str) -> str | None:
     return next((name for word, name in words.items() if word in text), None)
 
 
-def rows(path: Path):
+def rows():
     """(chip, format, MFU, source) of every row that counts."""
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            form = number_format(row["precision"])
-            told = f"{row['model']} {row['notes']}".lower()
-            is_part = any(word in told for word in ("lora", "sft", "proxy"))
-            if row["quality"] != "A" or row["moe_experts"] or is_part or form is None:
-                continue
-            params, rate, chips = (float(row[key] or 0) for key in ("params", "tokens_per_s_per_gpu", "n_gpus"))
-            if params < 1e9 or rate == 0 or chips < 8:
-                continue
-            chip = machine.get(row["gpu"])
-            yield chip.key, form, 6 * params * rate / chip.peak(PEAK[form]), source(row["source_id"])
+    for path in sorted((Path(__file__).parent / "throughput").glob("*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from filter(None, map(measured, csv.DictReader(file)))
+
+
+def measured(row):
+    """What a row counts as; nothing where it is no whole training of a large dense model."""
+    form = number_format(row["precision"])
+    told = f"{row['model']} {row.get('notes') or ''}".lower()
+    is_part = any(word in told for word in ("lora", "sft", "proxy"))
+    if row.get("quality") != "A" or row.get("moe_experts") or is_part or form is None:
+        return None
+    params, rate, chips = (float(row.get(key) or 0) for key in ("params", "tokens_per_s_per_gpu", "n_gpus"))
+    if params < 1e9 or rate == 0 or chips < 8:
+        return None
+    chip = machine.get(row["gpu"])
+    return chip.key, form, 6 * params * rate / chip.peak(PEAK[form]), source(row["source_id"])
 
 
 def source(name: str) -> str:
@@ -67,10 +74,10 @@ def table(title: str, found: list[tuple[float, str]]) -> str:
     )
 
 
-def toml(path: Path) -> str:
+def toml() -> str:
     """The whole file."""
     groups = defaultdict(list)
-    for chip, form, mfu, name in rows(path):
+    for chip, form, mfu, name in rows():
         for title in ("all", f"format.{form}", f"chip.{chip}.{form}"):
             groups[title].append((mfu, name))
     kept = {title: found for title, found in groups.items() if len(found) >= FEWEST_ROWS}
@@ -78,4 +85,4 @@ def toml(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(toml(Path(sys.argv[1])))
+    sys.stdout.write(toml())
