@@ -102,6 +102,10 @@ class Analytic:
         peak = self._state(strategy) + gathered + self._kept(strategy, recompute) * self._in_flight(strategy)
         return Estimate(step_s, int(peak))
 
+    def peak_bytes(self, strategy, recompute):
+        """Exact."""
+        return self.estimate(strategy, recompute).peak_bytes
+
     def least_of_order(self, strategy, recompute):
         """Whatever the sharding."""
         step_s = self._micro_batch_s(strategy, recompute) * (self._num_micro_batches(strategy) + self._bubble(strategy))
