@@ -1,7 +1,7 @@
 """Published memory of multi-GPU runs against the planner: device use (BLOOM's candidates), reserved bytes (torchtitan).
 
-Nothing was fitted to these rows. `throughput/` has the rows that were published with a step time; `memory/` has more rows
-of the same pages: BigScience's prequel chronicles (memory as `nvidia-smi` shows it on the first and the last node,
+Nothing was fitted to these rows. `throughput/` has those that were published with a step time, `memory/` more rows of
+the same pages: BigScience's prequel chronicles (memory as `nvidia-smi` shows it on the first and the last node,
 Apache-2.0), and torchtitan's benchmarks and commit messages (its "memory" is the peak of reserved bytes, BSD).
 """
 

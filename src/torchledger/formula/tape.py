@@ -239,10 +239,7 @@ class Tape:
         cheap = tuple(value for value in keeps if value.is_cheap) if requires else ()
         if requires:
             self.save(name, *(value for value in keeps if not value.is_cheap))
-        first = len(self._forward)
-        self.run(path, forward, number_format, *made)
-        if self._results is not None and self._is_kept_result(name):
-            self._results.append((range(first, len(self._forward)), made))
+        self._run(name, path, forward, number_format, made)
         if requires:
             self.save(name, *(value for value in keeps_made if not value.is_cheap))
             self.then(path, backward, number_format)
@@ -261,9 +258,13 @@ class Tape:
         )
         return made[0] if made[0].requires_grad == requires else replace(made[0], requires_grad=requires)
 
-    def _is_kept_result(self, op: str) -> bool:
+    def _run(self, op: str, path: str, forward: Sequence[Piece], number_format: str, made: tuple[Value, ...]) -> None:
+        first = len(self._forward)
+        self.run(path, forward, number_format, *made)
         self._num_matmuls += op == "matmul"
-        return op == "attention" or (op == "matmul" and self._num_matmuls % 2 == 1)
+        is_kept = op == "attention" or (op == "matmul" and self._num_matmuls % 2 == 1)
+        if self._results is not None and is_kept:
+            self._results.append((range(first, len(self._forward)), made))
 
     def save(self, op: str, *values: Value) -> None:
         """`op` keeps the storages of `values` for its gradient. Call it before `run` for inputs, after for outputs."""

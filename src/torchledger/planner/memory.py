@@ -99,7 +99,6 @@ def stage_memory(
     shares = _shares(strategy, level)
     beside = overhead(stack)
     moments = _moments(totals, recipe, strategy, stack, rule=rule, shares=shares)
-
     held = _standing(totals, strategy, stack, rule, shares)
     master, state, host = held.master, held.state, 0.0
     if recipe.offload_optimizer:
@@ -109,7 +108,6 @@ def stage_memory(
         away = activations * recipe.offload_activations
         host += away
         activations = activations - away + min(away, 2 * totals.layer_kept_bytes)
-
     passing = activations + moments.made + moments.temporaries + moments.logits + moments.gathered + moments.buffers
     outside = _communicators(totals, strategy, stack, beside, chips_per_island)
     more = moments.step - passing if moments.step > passing else 0.0
@@ -184,16 +182,16 @@ def _moments(
     gathers = strategy.shard_level == 3 and (shares.weight > 1 or computed != rule.weight)
     if gathers:
         ends = totals.num_ends if stack.root_holds_embedding else 0
-        if strategy.reshard and (strategy.pipeline_parallel == 1 or stack.reshard):
-            layers = computed * layer * (1 + strategy.prefetch)
-        else:
-            layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
+        kept = 0.0  # weights that are not given back between passes
+        layers = computed * layer * (1 + strategy.prefetch)
+        if not strategy.reshard or (strategy.pipeline_parallel > 1 and not stack.reshard):
+            kept = layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
         kept_gradient = computed * totals.head if ends else 0.0
         gradient = computed + rule.reduced
-        at_head = computed * (totals.head if not ends else layer)  # the loss: the root's weights are not there
+        at_head = kept + computed * (totals.head if not ends else layer)  # the root's weights are not there
         at_layer = computed * ends + kept_gradient + layers + gradient * layer
-        last = ends or totals.embedding
-        at_end = (computed + gradient) * last
+        at_end = (computed + gradient) * (ends or totals.embedding)
+        at_end += kept if strategy.pipeline_parallel > 1 else 0.0
         if stack.stream_pools:
             pool = computed * (max(ends, totals.embedding, totals.head) + layer)
     else:
