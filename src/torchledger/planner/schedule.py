@@ -35,7 +35,7 @@ def pipeline_time(schedule: Schedule, costs: StageCosts, num_micro_batches: int,
     Returns:
         Equal to the simulation's or, within bounds that the functions named below state, shorter:
         `schedule_closed.gpipe_s`, `.one_by_one_s`, `.zero_bubble_s`, `schedule_interleaved.interleaved_s`,
-        `schedule_recurrence.recurrence_s` (`dualpipe`; fewer micro-batches than stages; uneven chunks).
+        `schedule_recurrence.recurrence_s` (`dualpipe`; uneven chunks; `zero-bubble` with m <= p).
 
     >>> from torchledger.planner.schedule_cost import ChunkCost
     >>> time = pipeline_time("1f1b", ((ChunkCost(1, 1, 1),),) * 4, 8)
@@ -52,7 +52,7 @@ def pipeline_time(schedule: Schedule, costs: StageCosts, num_micro_batches: int,
     if num_stages == 1:
         return PipelineTime(busy[0], (busy[0],), (0.0,), 0.0)
     assert num_chunks == {"interleaved": num_chunks, "dualpipe": 2}.get(schedule, 1), f"{num_chunks} chunks, {schedule}"
-    if schedule in _CLOSED and (num_micro_batches > num_stages or schedule == "gpipe"):
+    if schedule in _CLOSED and (num_micro_batches > num_stages or schedule != "zero-bubble"):
         step_s = partial(_CLOSED[schedule], runs, num_micro_batches)
     elif schedule == "interleaved":
         step_s = partial(_interleaved_s, costs, num_micro_batches)
@@ -63,7 +63,7 @@ def pipeline_time(schedule: Schedule, costs: StageCosts, num_micro_batches: int,
     return PipelineTime(total_s + exposed_s, tuple(busy), tuple([total_s - each for each in busy]), exposed_s)
 
 
-#: Closed forms of one chunk per rank; all but `gpipe` want more micro-batches than ranks.
+#: Closed forms of one chunk per rank; that of `zero-bubble` wants more micro-batches than ranks.
 _CLOSED: dict[str, Callable[[Sequence[Run], int, float], float]] = {
     "gpipe": gpipe_s,
     "1f1b": one_by_one_s,
