@@ -47,6 +47,8 @@ def test_help_loads_click_and_nothing_else():
         ("count", "gpt2", "--by", "parameter", "--json"),
         ("plan", "--params", "70B", "--tokens", "15T", "--on", "h100x1024", "--mfu", "0.5"),
         ("plan", "--solve", "params", "--on", "h100x8"),
+        ("plan", "llama-3-8b", "--on", "h100x8", "--zero", "3", "--recompute", "full", "--tokens", "15B"),
+        ("plan", "gpt2", "--on", "h100", "--batch", "8"),
         ("format", "1e-8"),
         ("machines", "h100"),
         ("models", "llama"),

@@ -106,3 +106,17 @@ def test_what_rounding_leaves_is_no_cause(plan):
     one = replace(plan, stages=(stage,), step_s=1.0)
     assert [bar.label for bar in time_bars(one).bars] == ["matmul"]
     assert "0 s, 0 %" in draw(plan_screen(one))
+
+
+def test_a_narrow_terminal_folds_no_bar_and_no_time_line(plan):
+    """On 60 columns every cause is one line, and every stage's row of the time line too."""
+    lines = draw(plan_screen(plan, width=60), Style(rich=True, width=60)).splitlines()
+    for cause in ("matmul", "pipeline bubble", "activations"):
+        assert sum(line.startswith(cause) and line.endswith("%") for line in lines) == 1
+    rows = [
+        line
+        for line in lines
+        if line.strip().startswith(("0  0", "3  .")) and set(line) <= set("0123456789abcdefgho. ")
+    ]
+    assert len(rows) == 2
+    assert all(len(line) <= 60 for line in lines)

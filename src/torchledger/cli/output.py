@@ -70,6 +70,12 @@ def _shows_unicode(stream: TextIO) -> bool:
     return True
 
 
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is; nothing in a pipe, where lines may be as long as they are."""
+    style = style_of(sys.stdout, os.environ)
+    return style.width if style.rich else None
+
+
 def is_quiet() -> bool:
     """Whether the user wants the answer and nothing else."""
     return _flag("quiet")

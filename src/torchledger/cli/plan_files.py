@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchledger.planner.outcome import Plan
-from torchledger.planner.search import Found
+if TYPE_CHECKING:
+    from torchledger.planner.outcome import Plan
+    from torchledger.planner.search import Found
 
 
 def write_files(plan: Plan, options: Mapping[str, Any], *, found: Found | None = None, currency: str = "USD") -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchledger.cli.failure import DoesNotFit
-from torchledger.cli.output import show, show_json
+from torchledger.cli.output import show, show_json, terminal_width
 from torchledger.cli.plan_asked import Layout, read_layout, typed_options
 from torchledger.cli.plan_files import write_files
 from torchledger.cli.terms import Terms, read_terms
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.outcome import Plan
 from torchledger.planner.plan import plan as plan_layout
-from torchledger.planner.remedy import Remedy, remedies
 from torchledger.units import format_bytes, format_duration
 from torchledger.view.plan_layout import plan_screen
 from torchledger.view.plan_record import plan_to_dict, question_to_dict
 from torchledger.view.screen import Block, Row, Table, assumed
+
+if TYPE_CHECKING:
+    from torchledger.planner.remedy import Remedy
 
 
 def answer_layout(model: str | None, options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -69,7 +71,7 @@ def full_plan(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[
 def with_blocks(plan: Plan, blocks: Sequence[Block], currency: str) -> tuple[Block, ...]:
     """The plan's screen with more blocks before the assumptions, which come last."""
     last = len(assumed(plan.assumptions))
-    screen = plan_screen(plan, currency=currency)
+    screen = plan_screen(plan, currency=currency, width=terminal_width())
     return (*screen[: len(screen) - last], *blocks, *screen[len(screen) - last :])
 
 
@@ -117,6 +119,8 @@ def _constants(asked: Layout, typed: Mapping[str, Any]) -> Constants:
 
 
 def _remedies(plan: Plan, constants: Constants) -> tuple[Remedy, ...]:
+    from torchledger.planner.remedy import remedies  # most layouts fit
+
     return remedies(plan.spec, plan.recipe, plan.strategy, plan.cluster, constants=constants)
 
 

@@ -17,7 +17,7 @@ from torchledger.units import (
     group_digits,
 )
 from torchledger.view.adding import Printed, bytes_printed, seconds_printed
-from torchledger.view.plan_line import schedule_lines
+from torchledger.view.plan_line import WIDEST, schedule_lines
 from torchledger.view.plan_run import run_facts
 from torchledger.view.plan_stages import stage_table
 from torchledger.view.screen import Bar, Bars, Block, Facts, Lines, assumed
@@ -26,12 +26,13 @@ from torchledger.view.screen import Bar, Bars, Block, Facts, Lines, assumed
 _RESIDUE = 1e-9
 
 
-def plan_screen(plan: Plan, *, currency: str = "USD") -> tuple[Block, ...]:
+def plan_screen(plan: Plan, *, currency: str = "USD", width: int | None = None) -> tuple[Block, ...]:
     """The whole answer, the most asked for first.
 
     Args:
         plan: the plan.
         currency: of its money.
+        width: signs that a line of the time line may have; nothing is as many as a page has.
     """
     return (
         Lines((headline(plan),), mark="headline" if plan.fits is not False else "warning"),
@@ -40,7 +41,7 @@ def plan_screen(plan: Plan, *, currency: str = "USD") -> tuple[Block, ...]:
         time_bars(plan),
         memory_bars(plan),
         stage_table(plan),
-        *schedule_lines(plan),
+        *schedule_lines(plan, min(width - 2, WIDEST) if width else WIDEST),
         Facts(tuple(run_facts(plan, currency)), "the whole run"),
         *assumed(plan.assumptions),
     )

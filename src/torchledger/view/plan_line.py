@@ -18,12 +18,14 @@ _LETTERS = "abcdefghij"
 _SIGNS = {"weight gradient": "w", "gather": "g", "reduce": "r", "optimizer": "o"}
 _WAITS = "."
 _GAP = "  ~  "
+#: Signs of a row where there is room.
+WIDEST = 92
 #: Rows that are drawn; of a longer pipeline the first and the last half of them.
 _MOST_ROWS = 16
 _Rows: TypeAlias = Sequence[tuple[str, tuple[Slot, ...]]]
 
 
-def schedule_lines(plan: Plan, width: int = 92) -> tuple[Lines, ...]:
+def schedule_lines(plan: Plan, width: int = WIDEST) -> tuple[Lines, ...]:
     """The time line as a block; nothing where there is no pipeline.
 
     Args:

@@ -12,8 +12,9 @@ from rich.text import Text
 from torchledger.view.layout import lay_out
 from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table
 from torchledger.view.style import Style, shown
-from torchledger.view.terminal import bar
+from torchledger.view.terminal import BAR_WIDTH, bar
 
+_SHORTEST_BAR = 5
 _ROW_STYLES = {"": "", "total": "bold", "bad": "bold red", "good": "green"}
 _LINE_STYLES = {"": "", "note": "dim", "warning": "bold yellow", "code": "", "headline": "bold"}
 
@@ -54,7 +55,7 @@ def _body(block: Block, width: int) -> RenderableType:
         case Table():
             return _table(block, width)
         case Bars():
-            return _bars(block)
+            return _bars(block, width)
         case Facts():
             grid = _grid()
             for name, value in block.pairs:
@@ -88,12 +89,16 @@ def _table(table: Table, width: int) -> RenderableType:
     return Group(*drawn)
 
 
-def _bars(bars: Bars) -> RenderableType:
+def _bars(bars: Bars, width: int) -> RenderableType:
+    """Label, bar and value side by side; on a narrow terminal the bar gives way."""
+    labels = max((len(each.label) for each in bars.bars), default=0)
+    texts = max((len(each.text) for each in bars.bars), default=0)
+    room = min(BAR_WIDTH, max(_SHORTEST_BAR, width - labels - texts - 4))
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for each in bars.bars:
         color = "red" if each.share > 1 else "cyan"
-        grid.add_row(_text(each.label), _text(bar(each.share), color), _text(each.text))
+        grid.add_row(_text(each.label), _text(bar(each.share, room), color), _text(each.text))
     return Group(grid, _text(bars.note, "dim")) if bars.note else grid

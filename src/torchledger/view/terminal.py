@@ -9,7 +9,7 @@ from torchledger.view.screen import Bars, Block, Facts, Lines, Screen, Table
 from torchledger.view.style import PLAIN, Style, shown, to_ascii
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_BAR_WIDTH = 34
+BAR_WIDTH = 34
 
 
 def draw(screen: Screen, style: Style = PLAIN) -> str:
@@ -23,7 +23,7 @@ def draw(screen: Screen, style: Style = PLAIN) -> str:
     return text if style.unicode else to_ascii(text)
 
 
-def bar(share: float, width: int = _BAR_WIDTH) -> str:
+def bar(share: float, width: int = BAR_WIDTH) -> str:
     """A bar of block signs, filled to `share` of its width in eighths of a sign.
 
     >>> bar(0.5, 4), bar(0.3, 4), bar(2, 4)
