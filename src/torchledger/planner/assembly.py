@@ -14,7 +14,7 @@ Assembly = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
 
 
 @cache
-def layers_of_chunks(num_layers: int, num_chunks: int, embeddings_as_layers: bool) -> tuple[int, ...]:  # noqa: FBT001 (a key)
+def layers_of_chunks(num_layers: int, num_chunks: int, embeddings_as_layers: bool) -> tuple[int, ...]:
     """Layers of each chunk in the order of the model, as even as they go; what is over goes to the first chunks but one.
 
     The first chunk has the embedding and the last the head, so they are the last to get one more.
@@ -83,7 +83,7 @@ def _block_of_layer(kinds: Sequence[tuple[BlockKind, int, int]], spec: ModelSpec
     if len(layers) == 1:
         return layers[0][1]
     # a kind is known by its first layer: a layer is of the kind whose first one looks like it
-    looks = {}
+    looks: dict[tuple[int, bool], int] = {}
     for first, i in sorted(layers):
         group = spec.layer(first)
         looks.setdefault((group.window, group.is_moe), i)

@@ -26,7 +26,6 @@ from torchledger.planner.stack import stack
 from torchledger.planner.update import update_bytes
 from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
-from torchledger.spec.strategy import ContextKind
 
 _PHASES = ("forward", "recompute", "backward", "weight")
 _CAUSES = {
@@ -35,6 +34,8 @@ _CAUSES = {
     "context": "context parallel communication",
     "expert": "expert parallel communication",
 }
+#: Schedules in which the last rank waits for the first micro-batch, and the others for its last, with all they have.
+_FILLED = frozenset({"gpipe", "1f1b", "interleaved"})
 #: Parts of a rank's memory are whole bytes each, so their sum may be this much below the sum of the exact ones.
 _ROUNDING = 16
 
@@ -49,6 +50,66 @@ class Exchanged(NamedTuple):
 
     seconds: tuple[tuple[float, ...], ...]
     causes: dict[str, float]
+
+
+class Part(NamedTuple):
+    """The floor of a block on one rank.
+
+    Attributes:
+        kind: `embedding`, `layer`, `prediction`, `head`.
+        num_layers: how many such blocks the model has.
+        phases: (device seconds of a sequence, starts of kernels, host seconds).
+    """
+
+    kind: str
+    num_layers: int
+    phases: tuple[tuple[float, float, float], ...]
+
+
+class Rank(NamedTuple):
+    """Floors of one rank of a tensor and context parallel group, for one sequence.
+
+    Attributes:
+        parts: by block.
+        again_s: what recompute runs again, all layers together.
+        kept_bytes, beside_bytes: of the layer that has least.
+        spike_bytes: what the head holds at the loss.
+    """
+
+    parts: tuple[Part, ...]
+    again_s: float
+    kept_bytes: float
+    beside_bytes: float
+    spike_bytes: float
+
+
+class Row(NamedTuple):
+    """How layers lie over ranks under an order.
+
+    Attributes:
+        is_filled: whether the last rank waits for the first micro-batch through all others, and they for its last.
+        first, last: layers of the first and the last rank, all chunks.
+        before: layers of the first chunks of all ranks but the last.
+    """
+
+    is_filled: bool
+    first: int
+    last: int
+    before: int
+
+
+class States(NamedTuple):
+    """Bytes of the training state of a split's ranks, at the least.
+
+    Attributes:
+        mean: of a rank that holds the mean.
+        ends: of the first and the last rank, by row.
+        optimizer_s: seconds of the update of the mean.
+    """
+
+    mean: float
+    ends: tuple[tuple[float, float], ...]
+    optimizer_s: float
 
 
 class Bounds:
@@ -80,45 +141,54 @@ class Bounds:
             for level in self._levels
         }
         self._is_math = "math" in {recipe.attention, self._stack.attention}
-        self._known_rows: dict[tuple[int, tuple[Order, ...]], tuple[_Row, ...]] = {}
+        self._resident, self._offloads = 1 - recipe.offload_activations, recipe.offload_optimizer
+        self._ranks: dict[tuple[object, ...], Rank] = {}
+        self._known_rows: dict[tuple[int, tuple[Order, ...]], tuple[Row, ...]] = {}
+        self._known_states: dict[tuple[object, ...], States] = {}
         beside = overhead(self._stack)
         self._outside = beside.context + beside.workspace - _ROUNDING
 
     def of_shape(self, strategy: Strategy, recompute: Recompute, orders: Sequence[Order]) -> Least:
-        """A bound of all layouts that differ in schedule (one of `orders`) and sharding only."""
-        size = strategy.micro_batch_size
-        found = self._floors_of(recompute, strategy.sequence_parallel)
+        """A bound of all layouts that differ in order (one of `orders`) and sharding only."""
+        size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
+        rank = self._rank(strategy, recompute)
         exchanged = self._exchanges(strategy, recompute)
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
-        cut = strategy.context_parallel > 1
-        each = size / strategy.context_parallel
-        ranks = strategy.tensor_parallel
         blocks = []
-        for floor, sent in zip(found, exchanged.seconds, strict=True):
+        for part, sent in zip(rank.parts, exchanged.seconds, strict=True):
             seconds = 0.0
-            for (device, kernels_s, host_s), sent_s in zip(floor.phases, sent, strict=True):
-                share = device[cut]
-                busy = each * (share.whole + share.divided / ranks) + kernels_s + sent_s
-                seconds += max(busy, host_s)
+            for (device_s, kernels_s, host_s), sent_s in zip(part.phases, sent, strict=True):
+                seconds += max(size * device_s + kernels_s + sent_s, host_s)
             blocks.append(seconds)
-        rows = self._rows(strategy.pipeline_parallel, orders)
-        pipeline_s, bubble_s = _pipeline_s(found, blocks, strategy.pipeline_parallel, number, rows)
-        step_s = self._step_s(pipeline_s, strategy, found)
-        peak = self._peak(strategy, found, number, rows)
-        per_rank = number / strategy.pipeline_parallel
-        causes = {name: seconds * per_rank for name, seconds in exchanged.causes.items()}
-        causes["pipeline bubble"] = bubble_s
-        again = sum(f.phases[1].device_s[cut].at(ranks) * f.num_layers for f in found) * each
-        causes["recompute"] = again * per_rank
-        cause, cause_s = max(causes.items(), key=lambda each: each[1])
-        return Least(step_s, peak, cause if cause_s > 0 else "matmul", cause_s)
+        rows = self._rows(stages, orders)
+        pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, rows)
+        states = self._states(strategy, orders)
+        step_s = (pipeline_s + states.optimizer_s) * self._stretch + self._estimator.constants.step_s
+        cause, cause_s = _cause(exchanged, bubble_s, rank.again_s * size, number / stages)
+        return Least(step_s, self._peak(rank, states, rows, size, min(stages, number)), cause, cause_s)
 
     def of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
-        """A bound of all layouts that differ in sharding only: the pipeline as it is, without what sharding adds."""
+        """A bound of all layouts that differ in sharding only, with the seconds of blocks as they are."""
+        estimator = self._estimator.at(recompute)
+        stages = estimator.stages(strategy)
+        number = estimator.recipe.batch_size // (strategy.data_parallel * strategy.micro_batch_size)
+        chunks = {id(stage): [sum(cost.total_s * n for _, cost, n in chunk) for chunk in stage] for stage in stages}
+        busy = [chunks[id(stage)] for stage in stages]
+        pipeline_s = number * max(map(sum, chunks.values()))
+        if len(stages) > 1 and strategy.schedule in _FILLED:
+            pipeline_s = max(pipeline_s, number * sum(busy[-1]) + sum(each[0] for each in busy[:-1]))
+        if strategy.schedule == "dualpipe" and len(stages) > 1:
+            pipeline_s /= 2  # a rank has each micro-batch in one of its two chunks only
+        bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
+        seconds = pipeline_s * self._stretch + estimator.constants.step_s
+        return bound._replace(step_s=max(bound.step_s, seconds))
+
+    def of_pipeline(self, strategy: Strategy, recompute: Recompute) -> Least:
+        """The same with the pipeline as it is, but for what sharding adds to it."""
         estimator = self._estimator.at(recompute)
         step = estimator.step(replace(strategy, shard_level=0, shard_group=0))
         bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
-        seconds = step.pipeline.total_s * self._stretch + self._estimator.constants.step_s
+        seconds = step.pipeline.total_s * self._stretch + estimator.constants.step_s
         return bound._replace(step_s=max(bound.step_s, seconds))
 
     def of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: Sequence[Order]) -> Least:
@@ -126,38 +196,56 @@ class Bounds:
 
         Of exchanges it knows only the bandwidth: those of the largest micro-batch, per sequence.
         """
-        recipe = self._estimator.recipe
-        number = recipe.batch_size // strategy.data_parallel
-        cut, each = strategy.context_parallel > 1, 1 / strategy.context_parallel
-        rows = self._rows(strategy.pipeline_parallel, orders)
+        number, stages = self._estimator.recipe.batch_size // strategy.data_parallel, strategy.pipeline_parallel
+        rows, states = self._rows(stages, orders), self._states(strategy, orders)
         step_s, cause, cause_s = math.inf, "matmul", 0.0
-        kinds = {(shape.sequence_parallel, shape.context_kind) for shape in shapes}
         least = min((shape.recompute for shape in shapes), key=RECOMPUTES.index)
-        for sequence_parallel, kind in sorted(kinds):
-            most = _with(strategy, number, sequence_parallel, kind)
-            found, exchanged = self._floors_of(least, sequence_parallel), self._exchanges(most, least)
+        for split, kind in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
+            most = replace(strategy, micro_batch_size=number, sequence_parallel=split, context_kind=kind)
+            rank, exchanged = self._rank(most, least), self._exchanges(most, least)
             blocks = [
-                each * sum(phase.device_s[cut].at(strategy.tensor_parallel) for phase in floor.phases)
-                + sum(sent) / number
-                for floor, sent in zip(found, exchanged.seconds, strict=True)
+                sum(device_s for device_s, _, _ in part.phases) + sum(sent) / number
+                for part, sent in zip(rank.parts, exchanged.seconds, strict=True)
             ]
-            pipeline_s, bubble_s = _pipeline_s(found, blocks, strategy.pipeline_parallel, number, rows)
-            seconds = self._step_s(pipeline_s, strategy, found)
+            pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, rows)
+            seconds = (pipeline_s + states.optimizer_s) * self._stretch + self._estimator.constants.step_s
             if seconds < step_s:
-                causes = {name: sent / strategy.pipeline_parallel for name, sent in exchanged.causes.items()}
-                causes["pipeline bubble"] = bubble_s
-                step_s, (cause, cause_s) = seconds, max(causes.items(), key=lambda each: each[1])
+                step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
         peak = min(
-            self._peak(_with(strategy, 1, split, "ring"), self._floors_of(recompute, split), number, rows)
+            self._peak(self._rank(replace(strategy, sequence_parallel=split), recompute), states, rows, 1, 1)
             for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}
         )
-        return Least(step_s, peak, cause if cause_s > 0 else "matmul", cause_s)
+        return Least(step_s, peak, cause, cause_s)
 
-    def _step_s(self, pipeline_s: float, strategy: Strategy, found: Sequence[PieceFloor]) -> float:
-        sharers = strategy.data_parallel * strategy.context_parallel if any(self._levels) else 1
-        dense = sum(each.trainable.at(strategy.tensor_parallel) * each.num_layers for each in found)
-        updated = dense / (sharers * strategy.pipeline_parallel)
-        return (pipeline_s + updated * self._optimizer_s) * self._stretch + self._estimator.constants.step_s
+    def _rank(self, strategy: Strategy, recompute: Recompute) -> Rank:
+        key = (recompute, strategy.sequence_parallel, strategy.tensor_parallel, strategy.context_parallel)
+        found = self._ranks.get(key)
+        if found is None:
+            found = self._ranks[key] = self._rank_of(strategy, recompute)
+        return found
+
+    def _rank_of(self, strategy: Strategy, recompute: Recompute) -> Rank:
+        ranks, tokens = strategy.tensor_parallel, strategy.context_parallel
+        floors_ = self._floors_of(recompute, strategy.sequence_parallel)
+        parts_ = tuple(
+            Part(
+                floor.kind,
+                floor.num_layers,
+                tuple((p.device_s[tokens > 1].at(ranks) / tokens, p.kernels_s, p.host_s) for p in floor.phases),
+            )
+            for floor in floors_
+        )
+        # scores in memory: of the tokens that a rank has with themselves
+        each = 1 / (tokens * tokens if self._is_math else tokens)
+        layers = [floor for floor in floors_ if floor.kind == "layer"]
+        head = next(floor for floor in floors_ if floor.kind == "head")
+        return Rank(
+            parts_,
+            sum(part.phases[1][0] * part.num_layers for part in parts_),
+            min(floor.kept_bytes.at(ranks) for floor in layers) * each,
+            min(floor.beside_bytes.at(ranks) for floor in layers) * each,
+            (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
+        )
 
     def _floors_of(self, recompute: Recompute, sequence_parallel: bool) -> tuple[PieceFloor, ...]:
         key = (recompute, sequence_parallel)
@@ -200,55 +288,53 @@ class Bounds:
             blocks.append(tuple(phases.values()))
         return Exchanged(tuple(blocks), causes)
 
-    def _rows(self, stages: int, orders: Sequence[Order]) -> tuple[_Row, ...]:
+    def _rows(self, stages: int, orders: Sequence[Order]) -> tuple[Row, ...]:
         """How the layers lie under each order."""
         key = (stages, tuple(orders))
         found = self._known_rows.get(key)
         if found is None:
             num_layers, together = self._estimator.spec.num_layers, self._stack.embeddings_as_layers
-            rows = dict.fromkeys(
+            rows = [
                 _row(order, stages, layers_of_chunks(num_layers, stages * order.virtual_stages, together))
                 for order in orders
-            )
-            found = self._known_rows[key] = tuple(rows)
+            ]
+            found = self._known_rows[key] = tuple(dict.fromkeys(rows))
         return found
 
-    def _peak(self, strategy: Strategy, found: Sequence[PieceFloor], number: int, rows: Sequence[_Row]) -> float:
+    def _peak(self, rank: Rank, states: States, rows: Sequence[Row], size: int, flying: int) -> float:
         """The least that the fullest rank holds."""
-        stages, ranks = strategy.pipeline_parallel, strategy.tensor_parallel
-        each = strategy.micro_batch_size / strategy.context_parallel
-        if self._is_math:  # the scores of the tokens that a rank has with themselves
-            each /= strategy.context_parallel
-        layers = [floor for floor in found if floor.kind == "layer"]
-        head = next(floor for floor in found if floor.kind == "head")
-        embedding = next(floor for floor in found if floor.kind == "embedding")
-        kept = min(floor.kept_bytes.at(ranks) for floor in layers) * each
-        beside = min(floor.beside_bytes.at(ranks) for floor in layers) * each
-        spike = (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each
-        resident = 1 - self._estimator.recipe.offload_activations
-        mean = self._state(strategy, [(floor, floor.num_layers / stages) for floor in found])
-        least = math.inf
-        flying = min(stages, number)
-        for row in rows:
-            first = last = mean
-            if stages > 1:
-                first = self._state(
-                    strategy, [(embedding, 1), *((floor, row.first) for floor in self._plainest(layers, ranks))]
-                )
-                last = self._state(
-                    strategy, [(head, 1), *((floor, row.last) for floor in self._plainest(layers, ranks))]
-                )
-            first += kept * row.first * flying * resident + beside
-            last += kept * row.last * resident + spike
-            least = min(least, max(first, last))
-        return max(mean, least) + self._outside
+        kept = rank.kept_bytes * size * self._resident
+        beside, spike = rank.beside_bytes * size, rank.spike_bytes * size
+        least = min(
+            max(first + kept * row.first * flying + beside, last + kept * row.last + spike)
+            for row, (first, last) in zip(rows, states.ends, strict=True)
+        )
+        return max(states.mean, least) + self._outside
 
-    @staticmethod
-    def _plainest(layers: Sequence[PieceFloor], ranks: int) -> Sequence[PieceFloor]:
-        """The kind of layer with the fewest parameters, if it has fewest of both kinds."""
-        least = min(layers, key=lambda each: (each.parameters.at(ranks), each.expert_parameters))
-        has_least = all(least.expert_parameters <= each.expert_parameters for each in layers)
-        return (least,) if has_least else ()
+    def _states(self, strategy: Strategy, orders: Sequence[Order]) -> States:
+        stages, ranks = strategy.pipeline_parallel, strategy.tensor_parallel
+        sharers = strategy.data_parallel * strategy.context_parallel
+        key = (stages, ranks, sharers, strategy.expert_parallel, strategy.expert_tensor_parallel, tuple(orders))
+        found = self._known_states.get(key)
+        if found is None:
+            floors_ = self._floors_of("none", sequence_parallel=False)
+            mean = self._state(strategy, [(floor, floor.num_layers / stages) for floor in floors_])
+            ends = [(mean, mean)] * len(self._rows(stages, orders))
+            if stages > 1:
+                plain = _plainest([floor for floor in floors_ if floor.kind == "layer"], ranks)
+                first = [(floor, 1.0) for floor in floors_ if floor.kind == "embedding"]
+                last = [(floor, 1.0) for floor in floors_ if floor.kind == "head"]
+                ends = [
+                    (
+                        self._state(strategy, [*first, *((floor, row.first) for floor in plain)]),
+                        self._state(strategy, [*last, *((floor, row.last) for floor in plain)]),
+                    )
+                    for row in self._rows(stages, orders)
+                ]
+            trained = sum(floor.trainable.at(ranks) * floor.num_layers for floor in floors_)
+            updated = trained / (stages * (sharers if any(self._levels) else 1))
+            found = self._known_states[key] = States(mean, tuple(ends), updated * self._optimizer_s)
+        return found
 
     def _state(self, strategy: Strategy, held: Sequence[tuple[PieceFloor, float]]) -> float:
         """Bytes of the training state of these blocks under the shard level that leaves least."""
@@ -259,15 +345,13 @@ class Bounds:
         expert = sum(each.expert_parameters * own * count for each, count in held)
         trained_expert = sum(each.expert_trainable * own * count for each, count in held)
         sharers = strategy.data_parallel * strategy.context_parallel
-        expert_sharers = max(1, sharers // strategy.expert_parallel)
+        shared = (sharers, max(1, sharers // strategy.expert_parallel))
         least = math.inf
         for level, rule in self._rules.items():
-            over = sharers if level else 1, expert_sharers if level else 1
-            gradient = over if level >= 2 else (1, 1)
-            weight = over if level == 3 else (1, 1)
-            kept = (
-                0.0 if self._estimator.recipe.offload_optimizer else rule.master + min(rule.moments, rule.end_moments)
-            )
+            over = shared if level else (1, 1)
+            gradient = shared if level >= 2 else (1, 1)
+            weight = shared if level == 3 else (1, 1)
+            kept = 0.0 if self._offloads else rule.master + min(rule.moments, rule.end_moments)
             least = min(
                 least,
                 rule.weight * (dense / weight[0] + expert / weight[1])
@@ -278,31 +362,20 @@ class Bounds:
         return least
 
 
-class _Row(NamedTuple):
-    """How layers lie over ranks.
-
-    Attributes:
-        schedule, virtual_stages: the order.
-        first, last: layers of the first and the last rank, all chunks.
-        before: layers of the first chunks of all ranks but the last.
-    """
-
-    schedule: str
-    virtual_stages: int
-    first: int
-    last: int
-    before: int
+def _plainest(layers: Sequence[PieceFloor], ranks: int) -> Sequence[PieceFloor]:
+    """The kind of layer with the fewest parameters, if it has fewest of both kinds."""
+    least = min(layers, key=lambda each: (each.parameters.at(ranks), each.expert_parameters))
+    return (least,) if all(least.expert_parameters <= each.expert_parameters for each in layers) else ()
 
 
-def _row(order: Order, stages: int, counts: Sequence[int]) -> _Row:
+def _row(order: Order, stages: int, counts: Sequence[int]) -> Row:
     """The row of an order.
 
     >>> _row(Order("interleaved", 2), 2, (3, 4, 4, 3))  # rank 0 has chunks of 3 and 4 layers, rank 1 of 4 and 3
-    _Row(schedule='interleaved', virtual_stages=2, first=7, last=7, before=3)
+    Row(is_filled=True, first=7, last=7, before=3)
     """
-    return _Row(
-        order.schedule,
-        order.virtual_stages,
+    return Row(
+        order.schedule in _FILLED,
         sum(counts[::stages]),
         sum(counts[stages - 1 :: stages]),
         sum(counts[: stages - 1]),
@@ -310,27 +383,30 @@ def _row(order: Order, stages: int, counts: Sequence[int]) -> _Row:
 
 
 def _pipeline_s(
-    found: Sequence[PieceFloor], blocks: Sequence[float], stages: int, number: int, rows: Sequence[_Row]
+    parts_: Sequence[Part], blocks: Sequence[float], stages: int, number: int, rows: Sequence[Row]
 ) -> tuple[float, float]:
     """Seconds of the micro-batches at the least, and how much of them is bubble."""
-    total = sum(seconds * floor.num_layers for floor, seconds in zip(found, blocks, strict=True))
-    if stages == 1:
-        return number * total, 0.0
-    layer = min(seconds for floor, seconds in zip(found, blocks, strict=True) if floor.kind == "layer")
-    end = sum(
-        seconds * floor.num_layers
-        for floor, seconds in zip(found, blocks, strict=True)
-        if floor.kind in {"head", "prediction"}
-    )
+    total = end = 0.0
+    layer = math.inf
+    for part, seconds in zip(parts_, blocks, strict=True):
+        total += seconds * part.num_layers
+        if part.kind == "layer":
+            layer = min(layer, seconds)
+        elif part.kind != "embedding":
+            end += seconds * part.num_layers
     mean = number * total / stages
-    least = math.inf
-    for row in rows:
-        seconds = mean
-        if row.schedule in {"1f1b", "gpipe", "interleaved"}:
-            seconds = max(mean, number * (row.last * layer + end) + row.before * layer)
-        least = min(least, seconds)
+    if stages == 1:
+        return mean, 0.0
+    least = min(
+        max(mean, number * (row.last * layer + end) + row.before * layer) if row.is_filled else mean for row in rows
+    )
     return least, least - mean
 
 
-def _with(strategy: Strategy, size: int, sequence_parallel: bool, kind: ContextKind) -> Strategy:
-    return replace(strategy, micro_batch_size=size, sequence_parallel=sequence_parallel, context_kind=kind)
+def _cause(exchanged: Exchanged, bubble_s: float, again_s: float, per_rank: float) -> tuple[str, float]:
+    """What most of the time beside arithmetic goes to, and how much."""
+    found, most = ("pipeline bubble", bubble_s) if bubble_s > again_s * per_rank else ("recompute", again_s * per_rank)
+    for name, seconds in exchanged.causes.items():
+        if seconds * per_rank > most:
+            found, most = name, seconds * per_rank
+    return (found, most) if most > 0 else ("matmul", 0.0)

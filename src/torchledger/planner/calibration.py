@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 from torchledger.planner.constants import Constants
 from torchledger.planner.errors import PlanError
@@ -109,9 +110,14 @@ def fit(
         now = _at(start, names, at)
         rest = [g - math.log(predict(now)) for predict, g in zip(predicts, goal, strict=True)]
         slopes = _slopes(predicts, now, names)
-        matrix, side = _normal(slopes, rest, weights, sigma, [m - a for m, a in zip(middle, at, strict=True)], spreads, names)
+        matrix, side = _normal(
+            slopes, rest, weights, sigma, [m - a for m, a in zip(middle, at, strict=True)], spreads, names
+        )
         move = _solve(matrix, side)
-        at = [_bounded(name, a + max(-_LARGEST_MOVE, min(_LARGEST_MOVE, d))) for name, a, d in zip(names, at, move, strict=True)]
+        at = [
+            _bounded(name, a + max(-_LARGEST_MOVE, min(_LARGEST_MOVE, d)))
+            for name, a, d in zip(names, at, move, strict=True)
+        ]
         if max(map(abs, move)) < 1e-4:
             break
     now = _at(start, names, at)
@@ -141,7 +147,8 @@ def _error(predicts: Sequence[Predict], goal: Sequence[float], constants: Consta
 
 
 def _at(start: Constants, names: Sequence[str], logs: Sequence[float]) -> Constants:
-    return replace(start, **{name: math.exp(value) for name, value in zip(names, logs, strict=True)})
+    moved: dict[str, Any] = {name: math.exp(value) for name, value in zip(names, logs, strict=True)}
+    return replace(start, **moved)
 
 
 def _bounded(name: str, log: float) -> float:
@@ -185,7 +192,7 @@ def _normal(
 
 
 def _solve(matrix: Sequence[Sequence[float]], side: Sequence[float]) -> list[float]:
-    """x of A·x = b for a symmetric positive definite A, by Gaussian elimination (no pivoting is needed then)."""
+    """X of A·x = b for a symmetric positive definite A, by Gaussian elimination (no pivoting is needed then)."""
     size = len(side)
     rows = [[*row, b] for row, b in zip(matrix, side, strict=True)]
     for i in range(size):

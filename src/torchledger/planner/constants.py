@@ -34,6 +34,7 @@ class Constants:
         overhead: what a step takes over the sum of its parts: jitter, stragglers of one island, gaps that no part explains.
         straggler: share by which a step is longer for every doubling of the number of islands.
         step_s: seconds of a step that no model explains: the loop, logging, the data's arrival.
+        sigma: spread of the logarithm of a measured step about its prediction; nothing if nobody knows.
         source: where they come from, printed with the answer.
     """
 
@@ -48,6 +49,7 @@ class Constants:
     overhead: float = 1.0
     straggler: float = 0.005
     step_s: float = 0.005
+    sigma: float | None = None
     source: str = ""
 
 

@@ -104,20 +104,20 @@ def line_s(line: Line, chips: Chipset) -> float | None:
     moved = work.bytes_moved
     if line.kind == "unknown" or moved is None:
         return None
-    memory_s = moved / chips.bytes_per_s
+    memory_s = float(moved / chips.bytes_per_s)
     if line.kind not in CONTRACTIONS:
         return memory_s + chips.kernel_s if moved else 0.0
     sizes = dict(line.shape)
     if line.kind == "attention" and work.flops_exact is not None:
         full = chips.attention_flops_per_s[line.phase == "backward"]
         keys = sizes.get("keys", math.inf)
-        share = keys / (keys + chips.attention_ramp) if math.isfinite(keys) else 1.0
-        return max(work.flops_exact / (full * share), memory_s) + chips.kernel_s
+        share = float(keys / (keys + chips.attention_ramp)) if math.isfinite(keys) else 1.0
+        return max(float(work.flops_exact) / (full * share), memory_s) + chips.kernel_s
     rate = chips.rate(line.number_format)
     if rate is None or work.flops_executed is None:
         return None
     if not {"m", "n", "k"} <= sizes.keys():
-        return max(work.flops_executed / rate, memory_s) + chips.kernel_s
+        return max(float(work.flops_executed) / rate, memory_s) + chips.kernel_s
     b, m, n, k = (math.ceil(sizes.get(name, 1)) for name in "bmnk")
     # tokens are the rows of a forward product and the depth of a weight gradient: their number aligns nothing
     rate *= alignment_share(m, n) if line.gradient_of == "weight" else alignment_share(n, k)

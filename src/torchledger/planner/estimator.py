@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torchledger.machine import Cluster
 from torchledger.planner.assembly import Assembly, assemble
-from torchledger.planner.block import Piece, meant_precision, pieces, stream_format
+from torchledger.planner.block import Piece, meant_precision, pieces
 from torchledger.planner.chipset import chipset_of
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.data_parallel import data_rules

@@ -187,4 +187,3 @@ def _expert(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: 
         size //= strategy.tensor_parallel
     for phase in _PHASES:
         yield Exchange("layers.*.mlp.experts", "all_to_all", size, phase, "expert", 2)
-

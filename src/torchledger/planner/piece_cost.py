@@ -47,6 +47,11 @@ class PieceCost(NamedTuple):
     backward: PhaseCost
     weight: PhaseCost
 
+    @property
+    def total_s(self) -> float:
+        """All phases."""
+        return self.forward.seconds + self.recompute.seconds + self.backward.seconds + self.weight.seconds
+
 
 def piece_cost(
     piece: Piece, chips: Chipset, constants: Constants, exchange_s: ExchangeSeconds, *, host_factor: float
@@ -63,7 +68,7 @@ def piece_cost(
         seconds = line_s(line, chips)
         if not seconds:
             continue
-        cause = line.kind if line.kind in {"matmul", "attention"} else "memory-bound operations"
+        cause: str = line.kind if line.kind in {"matmul", "attention"} else "memory-bound operations"
         device[phase][cause] = device[phase].get(cause, 0.0) + seconds * line.times
         operations[phase] += line.times
     for exchange in piece.exchanges:

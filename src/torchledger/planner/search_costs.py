@@ -51,6 +51,10 @@ class LayoutCosts:
         """A bound of all layouts that differ in sharding only."""
         return self._bounds.of_order(strategy, recompute)
 
+    def least_of_pipeline(self, strategy: Strategy, recompute: Recompute) -> Least:
+        """The same, closer, and dearer to know."""
+        return self._bounds.of_pipeline(strategy, recompute)
+
     def peak_bytes(self, strategy: Strategy, recompute: Recompute) -> int:
         """Bytes of the fullest rank of one layout."""
         return self._estimator.at(recompute).peak_bytes(strategy)

@@ -74,6 +74,10 @@ class Costs(Protocol):
         """A bound of all layouts that differ in sharding only."""
         ...
 
+    def least_of_pipeline(self, strategy: Strategy, recompute: Recompute) -> Least:
+        """The same, closer, and dearer to know."""
+        ...
+
     def peak_bytes(self, strategy: Strategy, recompute: Recompute) -> int:
         """Bytes of the fullest rank of one layout that breaks no rule."""
         ...
@@ -222,12 +226,16 @@ class Walk:
             strategy = grid.strategy(split, size, shape, order)
             least = costs.least_of_shape(strategy, recompute, (order,))
             if not self._is_cut(least, costs, len(shardings), _ACTIVATIONS):
-                self._open_order(node, costs, order, least)
+                self._open_order(node, costs, order)
 
-    def _open_order(self, node: _Node, costs: Costs, order: Order, least: Least) -> None:
+    def _open_order(self, node: _Node, costs: Costs, order: Order) -> None:
         """Shardings of an order: their bytes first, which cost less to know than their seconds."""
         grid, opened, size, shape = self._grid, node.open, node.micro_batch_size, node.shape
         assert shape is not None
+        plain = grid.strategy(opened.split, size, shape, order)
+        least = costs.least_of_order(plain, shape.recompute)
+        if self._is_cut(least, costs, len(opened.shardings), _ACTIVATIONS):
+            return
         held = []
         for sharding in opened.shardings:
             strategy = grid.strategy(opened.split, size, shape, order, sharding)
@@ -236,7 +244,7 @@ class Walk:
                 held.append((strategy, peak))
         if not held:
             return
-        least = costs.least_of_order(grid.strategy(opened.split, size, shape, order), shape.recompute)
+        least = costs.least_of_pipeline(plain, shape.recompute)
         for strategy, peak in held:
             if not self._is_cut(least._replace(peak_bytes=peak), costs, 1, _PEAK):
                 self._evaluate(opened.variant, costs, strategy, shape.recompute, least)
