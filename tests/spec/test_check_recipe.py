@@ -3,6 +3,9 @@ from dataclasses import replace
 import pytest
 
 from torchledger.spec import (
+    AttentionSpec,
+    MlpSpec,
+    ModelSpec,
     OptimizerSpec,
     Recipe,
     SpecError,
@@ -77,3 +80,30 @@ def test_mistakes_raise_together():
         require_recipe(Recipe(batch_size=0, optimizer=OptimizerSpec(beta1=2.0)))
     with pytest.raises(SpecError, match="strategy: shard_level: must be 0, 1, 2 or 3"):
         require_strategy(Strategy(shard_level=7))
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "says"),
+    [
+        ({"recompute_layers": -1}, "recompute_layers", "at least 0"),
+        ({"recompute_layers": 2}, "recompute_layers", '"full" only'),
+        ({"offload_activations": 1.5}, "offload_activations", "share"),
+        ({"lora_rank": -1}, "lora_rank", "at least 0"),
+        ({"lora_rank": 8, "trainable": ("head",)}, "trainable", "only thing trained"),
+        ({"trainable": ("haed",)}, "trainable", "no part"),
+        ({"trainable": ("layers.x",)}, "trainable", "no part"),
+        ({"trainable": ("layers.3-",)}, "trainable", "no part"),
+        ({"trainable": ("layers.3-1",)}, "trainable", "ends before"),
+        ({"trainable": ("layers.2-9",)}, "trainable", "beyond the 4 layers"),
+    ],
+)
+def test_what_is_trained_and_saved_is_checked(change, path, says):
+    spec = ModelSpec("tiny", 100, 64, 4, 32, AttentionSpec(4), MlpSpec(64))
+    ((where, message),) = recipe_mistakes(replace(Recipe(), **change), spec)
+    assert (where, says in message) == (path, True)
+
+
+def test_parts_and_layers_by_number_can_be_trained():
+    spec = ModelSpec("tiny", 100, 64, 4, 32, AttentionSpec(4), MlpSpec(64))
+    assert recipe_mistakes(Recipe(trainable=("embedding", "layers.0", "layers.2-3", "head")), spec) == []
+    assert recipe_mistakes(Recipe(lora_rank=8, recompute="full", recompute_layers=1, offload_activations=1.0)) == []

@@ -74,6 +74,7 @@ def _sizes(spec: ModelSpec) -> Iterator[Mistake]:
         "attention.plain_head_size": attention.plain_head_size,
         "attention.value_head_size": attention.value_head_size,
         "position.offset": spec.position.offset,
+        "num_prediction_layers": spec.num_prediction_layers,
     }
     if moe is not None:
         positive |= {
@@ -111,8 +112,9 @@ def _attention(spec: ModelSpec) -> Iterator[Mistake]:
     ):
         if value is not None and value <= 0:
             yield name, f"must be more than 0, is {value}; leave it out for none"
-    if not 0 <= attention.dropout < 1:
-        yield "attention.dropout", f"must be at least 0 and below 1, is {attention.dropout}"
+    for name, dropout in (("attention.dropout", attention.dropout), ("dropout", spec.dropout)):
+        if not 0 <= dropout < 1:
+            yield name, f"must be at least 0 and below 1, is {dropout}"
 
 
 def _heads(spec: ModelSpec) -> Iterator[Mistake]:
@@ -226,6 +228,8 @@ def _mixture(spec: ModelSpec) -> Iterator[Mistake]:
         return
     if moe.experts_per_token > moe.num_experts:
         yield "moe.experts_per_token", f"{moe.experts_per_token} is more than the {moe.num_experts} experts there are"
+    if moe.capacity_factor < 0:
+        yield "moe.capacity_factor", f"must be at least 0 (nothing dropped or padded), is {moe.capacity_factor}"
     if moe.shared_gate and moe.shared_intermediate_size == 0:
         yield "moe.shared_gate", "needs a shared expert; give moe.shared_intermediate_size"
     yield from _no_mixture(spec, moe)

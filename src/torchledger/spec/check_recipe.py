@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 from torchledger.spec.check import Mistake, refuse
 from torchledger.spec.model import ModelSpec
 from torchledger.spec.recipe import OptimizerSpec, Recipe
@@ -24,7 +25,13 @@ def recipe_mistakes(recipe: Recipe, spec: ModelSpec | None = None) -> list[Mista
     >>> recipe_mistakes(Recipe(batch_size=8, accumulation_steps=3))
     [('accumulation_steps', '3 does not divide batch_size 8; every micro-batch has equally many sequences')]
     """
-    return [*_batch(recipe), *_fits(recipe, spec), *_optimizer(recipe.optimizer)]
+    return [
+        *_batch(recipe),
+        *_fits(recipe, spec),
+        *_saved(recipe),
+        *_trained(recipe, spec),
+        *_optimizer(recipe.optimizer),
+    ]
 
 
 def strategy_mistakes(strategy: Strategy) -> list[Mistake]:
@@ -82,6 +89,38 @@ def _fits(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
     longest = spec.max_sequence_length
     if spec.position.kind == "learned" and recipe.sequence_length > longest:
         yield "sequence_length", f"{recipe.sequence_length} is more than the {longest} learned positions of {spec.name}"
+
+
+def _saved(recipe: Recipe) -> Iterator[Mistake]:
+    """What is made again or put away to save memory."""
+    if recipe.recompute_layers < 0:
+        yield "recompute_layers", f"must be at least 0 (all of them), is {recipe.recompute_layers}"
+    if recipe.recompute_layers > 0 and recipe.recompute != "full":
+        yield "recompute_layers", f'is for recompute "full" only; recompute is {recipe.recompute!r}'
+    if not 0 <= recipe.offload_activations <= 1:
+        yield "offload_activations", f"is a share: at least 0 and at most 1, is {recipe.offload_activations}"
+
+
+def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
+    """What is trained: adapters or parts."""
+    if recipe.lora_rank < 0:
+        yield "lora_rank", f"must be at least 0 (no adapters), is {recipe.lora_rank}"
+    if recipe.lora_rank > 0 and recipe.trainable:
+        yield "trainable", "adapters are the only thing trained with lora_rank; leave one of both out"
+    for name in recipe.trainable:
+        if name in _PARTS:
+            continue
+        first, dash, last = name.removeprefix("layers.").partition("-")
+        if not name.startswith("layers.") or not first.isdecimal() or (dash and not last.isdecimal()):
+            yield "trainable", f"{name!r} is no part; there are {', '.join(_PARTS)}, layers.3 and layers.24-31"
+        elif int(last or first) < int(first):
+            yield "trainable", f"{name!r} ends before it begins"
+        elif spec is not None and int(last or first) >= spec.num_layers:
+            yield "trainable", f"{name!r} is beyond the {spec.num_layers} layers of {spec.name}, which count from 0"
+
+
+#: Parts that a recipe can train; layers also by number.
+_PARTS = ("embedding", "layers", "prediction", "head")
 
 
 def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:

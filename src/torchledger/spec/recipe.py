@@ -73,8 +73,8 @@ class Recipe:
         offload_optimizer: the optimizer's state and its update live in host memory.
         lora_rank: rank of a low-rank adapter beside every linear layer of attention and MLP, the only thing trained
             (LoRA, arXiv:2106.09685); 0 trains the model itself.
-        trainable: parts that are trained (`embedding`, `layers`, `head` ...; `layers.24-31` are layers by number); empty
-            is all.
+        trainable: parts that are trained (`embedding`, `layers`, `prediction`, `head`; `layers.24-31` are layers by
+            number, a tied head is the embedding); empty is all.
         seed: seeds initialisation, dropout and data order.
         initialization: `fan_in` has std 1/sqrt(fan_in), cut at 3 of its own standard deviations; `gpt2` has std 0.02
             and residual projections scaled by 1/sqrt(2·num_layers).

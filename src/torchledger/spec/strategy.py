@@ -71,5 +71,5 @@ class Strategy:
 
     @property
     def num_sharers(self) -> int:
-        """Data parallel ranks that share one copy of what `shard_level` shards (context parallel ranks share it too)."""
+        """Ranks that share one copy of what `shard_level` shards: data parallel and context parallel ones."""
         return (self.shard_group or self.data_parallel) * self.context_parallel

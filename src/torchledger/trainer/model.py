@@ -17,8 +17,9 @@ from torchledger.trainer.mlp import Mlp
 from torchledger.trainer.moe import Moe
 from torchledger.trainer.norm import Norm
 from torchledger.trainer.position import Rotary, alibi_slopes, causal_mask
+from torchledger.trainer.unbuilt import require_built
 
-__all__ = ["Layer", "Transformer", "build"]
+__all__ = ["Layer", "Recompute", "Transformer", "build"]
 
 AttentionKernel = Literal["math", "fused"]
 Recompute = Literal["none", "full"]
@@ -40,9 +41,10 @@ def build(
             `spec.max_sequence_length`.
 
     Raises:
-        SpecError: a model that cannot be, or a rotary extension that is not built; the fields are named.
+        SpecError: a model that cannot be, or something in it that is not built; the fields are named.
     """
     check.require(spec)
+    require_built(spec)
     return Transformer(spec, attention, recompute, sequence_length or spec.max_sequence_length)
 
 

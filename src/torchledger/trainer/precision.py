@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -39,16 +39,20 @@ class PrecisionChoice:
     bf16_s: float | None = None
 
 
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
-    """Where matmuls run in `precision`: parameters stay float32, and torch casts at each matmul."""
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Where matmuls run in `precision`: parameters stay float32, and torch casts at each matmul.
+
+    Raises:
+        PrecisionError: a precision that this trainer does not run.
+    """
     if precision == "fp32":
         return nullcontext()
+    if precision != "bf16":
+        raise PrecisionError(_unbuilt(precision))
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def choose_precision(
-    asked: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device, *, tokens: int, hidden: int, inner: int
-) -> PrecisionChoice:
+def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: int, inner: int) -> PrecisionChoice:
     """The precision to train in.
 
     `auto` on a CPU times one linear layer, forward and backward, in both formats: without bfloat16 units (AVX512_BF16,
@@ -63,7 +67,7 @@ def choose_precision(
 
     Raises:
         PrecisionError: fp16, which is many times slower than fp32 on CPUs (2048³ matmul, two Zen 4 cores: 3 against
-            195 GFLOP/s), and needs loss scaling elsewhere.
+            195 GFLOP/s), and needs loss scaling elsewhere; and what only the planner knows.
     """
     if asked == "fp16":
         if device.type == "cpu":
@@ -72,8 +76,10 @@ def choose_precision(
                 "use bf16 or fp32"
             )
         raise PrecisionError("fp16 needs loss scaling, which this trainer does not do; use bf16 or fp32")
+    if asked in {"fp32", "bf16"}:
+        return PrecisionChoice(cast("Precision", asked), f"precision {asked}, as asked")
     if asked != "auto":
-        return PrecisionChoice(asked, f"precision {asked}, as asked")
+        raise PrecisionError(_unbuilt(asked))
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return PrecisionChoice("bf16", "precision bf16: the GPU has units for it")
@@ -86,6 +92,10 @@ def choose_precision(
     chosen: Precision = "bf16" if faster else "fp32"
     reason = f"precision {chosen}: a linear layer takes a core {bf16_s:.2g} s in bf16 here and {fp32_s:.2g} s in fp32"
     return PrecisionChoice(chosen, reason, fp32_s, bf16_s)
+
+
+def _unbuilt(precision: str) -> str:
+    return f"precision {precision} is known to planner and formulas, this trainer does not run it; use bf16 or fp32"
 
 
 def _probe(precision: Precision, device: torch.device, tokens: int, hidden: int, inner: int) -> float:

@@ -15,6 +15,7 @@ from torchledger.trainer.kernel import choose_kernel
 from torchledger.trainer.precision import choose_precision
 from torchledger.trainer.prepared import PreparedData, load_prepared
 from torchledger.trainer.run_config import RunConfig
+from torchledger.trainer.unbuilt import require_built, require_built_recipe
 
 __all__ = ["Setup", "resolve"]
 
@@ -79,7 +80,9 @@ def resolve(config: RunConfig) -> Setup:
     device = devices.resolve(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
+    require_built(spec)
     recipe, reasons = _decide(config, spec, device)
+    require_built_recipe(recipe)
     resolved = replace(
         config,
         model=spec,

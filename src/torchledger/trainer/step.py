@@ -10,10 +10,11 @@ from torch.optim import Optimizer
 
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.trainer.init import initialize
-from torchledger.trainer.model import Transformer, build
+from torchledger.trainer.model import Recompute, Transformer, build
 from torchledger.trainer.optimizer import build_optimizer
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.schedule import learning_rate
+from torchledger.trainer.unbuilt import require_built_recipe
 
 __all__ = ["MicroBatch", "StepResult", "TrainStep", "build_step", "example_batch", "micro_batches"]
 
@@ -87,8 +88,13 @@ def build_step(spec: ModelSpec, recipe: Recipe, *, initialized: bool = True) -> 
         spec: the model.
         recipe: how it is trained.
         initialized: whether to draw the parameters' values; on fake tensors there are none to draw.
+
+    Raises:
+        SpecError: the model or the recipe says something that the trainer does not do; the fields are named.
     """
-    model = build(spec, attention=recipe.attention, recompute=recipe.recompute, sequence_length=recipe.sequence_length)
+    require_built_recipe(recipe)
+    recompute: Recompute = "full" if recipe.recompute == "full" else "none"
+    model = build(spec, attention=recipe.attention, recompute=recompute, sequence_length=recipe.sequence_length)
     if initialized:
         initialize(model, recipe.initialization, recipe.seed)
     return TrainStep(model, build_optimizer(model, recipe.optimizer), recipe)

@@ -1,0 +1,59 @@
+"""What the trainer does not do it refuses by name, and never runs as something else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, OptimizerSpec, Recipe, SpecError
+from torchledger.trainer.model import build
+from torchledger.trainer.step import build_step
+from torchledger.trainer.unbuilt import require_built, require_built_recipe
+
+SPEC = ModelSpec("tiny", 50, 16, 2, 16, AttentionSpec(2), MlpSpec(24))
+UNBUILT = {
+    "precision": "bf16-master",
+    "recompute": "selective",
+    "optimizer": OptimizerSpec("muon"),
+    "recompute_layers": 1,
+    "lora_rank": 4,
+    "trainable": ("head",),
+    "offload_activations": 0.5,
+    "offload_optimizer": True,
+}
+
+
+@pytest.mark.parametrize("name", UNBUILT)
+def test_a_recipe_that_would_run_as_another_is_refused(name):
+    with pytest.raises(SpecError, match=name):
+        build_step(SPEC, replace(Recipe(), **{name: UNBUILT[name]}))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"dropout": 0.1}, "dropout"),
+        ({"num_prediction_layers": 1}, "num_prediction_layers"),
+        ({"moe": MoeSpec(4, 2, 8, capacity_factor=1.25)}, "moe.capacity_factor"),
+    ],
+)
+def test_a_model_of_which_something_would_be_left_out_is_refused(change, name):
+    with pytest.raises(SpecError, match=name):
+        build(replace(SPEC, **change), attention="fused")
+
+
+def test_all_of_it_is_told_at_once():
+    with pytest.raises(SpecError) as raised:
+        require_built_recipe(replace(Recipe(), **UNBUILT))
+    assert all(name in str(raised.value) for name in UNBUILT)
+
+
+def test_what_is_built_is_not_refused():
+    require_built(SPEC)
+    for precision in ("fp32", "bf16"):
+        require_built_recipe(Recipe(precision=precision, recompute="full", optimizer=OptimizerSpec("sgd")))
+
+
+def test_every_field_of_a_recipe_is_either_done_or_refused():
+    """A new field has to be thought of here: it is one that the trainer does, or it is in the table above."""
+    done = {"batch_size", "sequence_length", "accumulation_steps", "attention", "num_tokens", "seed", "initialization"}
+    assert {field.name for field in fields(Recipe)} == done | set(UNBUILT)
