@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from torchledger.machine import parse_cluster
 from torchledger.planner.estimator import Estimator
-from torchledger.planner.remedy import remedies
+from torchledger.planner.remedy import largest_micro_batch, remedies
 from torchledger.planner.rules import refusals
 from torchledger.spec import Recipe, Strategy, presets
 
@@ -59,3 +61,26 @@ def test_nothing_helps_where_one_chip_holds_a_giant():
     assert (
         remedies(giant, Recipe(batch_size=1, sequence_length=8192), Strategy("megatron"), parse_cluster("h100")) == ()
     )
+
+
+def test_an_optimizer_of_fewer_bytes_is_among_them():
+    """8-bit moments take 6 of AdamW's 8 bytes a parameter away; no master copy 4, and 2 of FP32 gradients."""
+    one = parse_cluster("h200")
+    strategy = Strategy("megatron", micro_batch_size=1)
+    recipe = Recipe(batch_size=8, sequence_length=2048, precision="bf16")
+    before = Estimator(LLAMA, recipe, one).estimate(strategy).peak_bytes
+    found = {each.what: each for each in remedies(LLAMA, recipe, strategy, one)}
+    for what, saved in (("AdamW with 8-bit moments", 8 - 2.00390625), ("no FP32 master copy", 4 + 2)):
+        left = found[what].estimate.peak_bytes
+        assert before - left == pytest.approx(saved * 8.03e9, rel=0.01)
+
+
+def test_the_largest_micro_batch_is_the_last_that_fits():
+    """One divisor of a replica's share fits and the next does not; where nothing fits it is none."""
+    strategy = Strategy("megatron", data_parallel=8, shard_level=1, micro_batch_size=1)
+    estimator = Estimator(LLAMA, RECIPE, EIGHT)
+    size = largest_micro_batch(estimator, strategy)
+    assert size in {1, 2, 4}
+    peaks = [estimator.estimate(replace(strategy, micro_batch_size=each)).peak_bytes for each in (size, 2 * size)]
+    assert peaks[0] <= estimator.capacity_bytes < peaks[1]
+    assert largest_micro_batch(Estimator(LLAMA, RECIPE, EIGHT), REPLICAS) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -83,6 +84,28 @@ def remedies(
     return (*by_time[:_MOST], *sorted(on_more, key=lambda each: each.cluster.num_chips)[:1])
 
 
+def largest_micro_batch(estimator: Estimator, strategy: Strategy) -> int:
+    """The most sequences that a replica can run at once; 0 if not even one fits.
+
+    A larger micro-batch never takes less, so the sizes that divide a replica's share are tried by halves.
+
+    Raises:
+        PlanError: nobody wrote down how much memory the chip has.
+    """
+    capacity = estimator.capacity_bytes
+    if capacity is None:
+        raise PlanError(f"the memory of {estimator.cluster.chip.name} is unknown, so nothing can be said to fit")
+    own = estimator.recipe.batch_size // strategy.data_parallel
+    sizes = [size for size in range(1, own + 1) if own % size == 0]
+
+    def fits(size: int) -> bool:
+        layout = replace(strategy, micro_batch_size=size)
+        return all(estimator.memory(layout, each).peak_bytes <= capacity for each in estimator.held(layout))
+
+    smallest_too_large = bisect_left(sizes, True, key=lambda size: not fits(size))
+    return sizes[smallest_too_large - 1] if smallest_too_large else 0
+
+
 def _that_fit(spec: ModelSpec, changes: list[_Change], constants: Constants | None) -> list[Remedy]:
     found = []
     for each in changes:
@@ -120,6 +143,11 @@ def _recipes(now: _Change) -> Iterator[_Change]:
         yield replace(now, what=f"recompute {recompute}", recipe=replace(recipe, recompute=recompute))
     if not recipe.offload_optimizer:
         yield replace(now, what="optimizer in host memory", recipe=replace(recipe, offload_optimizer=True))
+    if recipe.optimizer.kind == "adamw":
+        narrow = replace(recipe.optimizer, kind="adamw-8bit")
+        yield replace(now, what="AdamW with 8-bit moments", recipe=replace(recipe, optimizer=narrow))
+    if stack(now.strategy.stack).precision(recipe.precision) == "bf16-master":
+        yield replace(now, what="no FP32 master copy", recipe=replace(recipe, precision="bf16-moments"))
 
 
 def _layouts(now: _Change) -> Iterator[_Change]:
