@@ -158,3 +158,23 @@ def test_islands_and_network_as_given():
     cluster = read_layout("gpt2", {"cluster": "h100x16", "dp": "16", "island": "4", "network": "50Gb/s"}).cluster
     assert cluster.chips_per_island == 4
     assert cluster.network.bytes_per_s_per_direction == 50e9 / 8
+
+
+def test_what_only_a_napkin_has_is_refused():
+    """Days are what a layout answers with: to give them is a mistake, not passed over."""
+    told = mistakes("gpt2", cluster="h100x8", tp="1", days=30.0, money=(1e6, "USD"))
+    assert "--days: says nothing of a layout" in told
+    assert "--money" in told
+
+
+def test_chips_of_the_user_s_own(tmp_path):
+    """A catalog file of the user's is read before ours."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[file]\nvendor = "Acme"\ndate = "2026-11-30"\n\n[acme-1]\nextends = "h100-sxm"\nname = "Acme 1"\n'
+        'confidence = "low"\nsource = "a rumour"\nnotes = "none"\n',
+        encoding="utf-8",
+    )
+    assert (
+        read_layout("gpt2", {"cluster": "acme-1x8", "catalog_files": (path,), "dp": "8"}).cluster.chip.name == "Acme 1"
+    )

@@ -28,6 +28,9 @@ from torchledger.units import Count, parse_count
 _READ: Mapping[Kind, Callable[[str], Any]] = {"count": parse_count, "text": str, "flag": bool}
 #: Fields of a strategy that say nothing of its layout: with these alone it is searched for.
 NO_LAYOUT = frozenset({"stack", "micro_batch_size", "overlap_data", "overlap_tensor", "prefetch", "vocab_parallel"})
+#: Options of the napkin that a layout answers itself, or has other words for.
+NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", "activations", "tokens_per_chip")
+_NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
 _SHARED = {
     "recipe.num_tokens": "tokens",
     "recipe.precision": "precision",
@@ -107,7 +110,7 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     Raises:
         ConfigError: with every mistake in it.
     """
-    mistakes: list[Mistake] = []
+    mistakes = [(f"--{name.replace('_', '-')}", _NAPKIN_S) for name in NAPKIN_ALONE if options.get(name) is not None]
     table = _table(options, mistakes)
     file: Path | None = options.get("config_file")
     written = {} if file is None else config.read_file(file)[0].table
