@@ -8,7 +8,7 @@ STAMP := $(VENV)/.torchledger-stamp
 EXTRAS := torch,tokenize,symbolic,web,hf,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types imports check-tests proof bench docs zoo clean
+.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,11 +49,13 @@ proof: $(STAMP)  ## the slow proofs
 bench: $(STAMP)  ## side-by-side benchmarks, ratios printed
 	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md, docs/validation-time.md and docs/gpu-memory.md
+docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memory.md
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_validation.py
-	$(BIN)/python docs/generate_time_validation.py
 	$(BIN)/python docs/generate_gpu_memory.py
+
+validation: $(STAMP)  ## predict every published measurement and write docs/validation-time.md (a minute or two)
+	$(BIN)/python docs/generate_time_validation.py
 
 zoo: $(STAMP)  ## trace every model of the zoo and write docs/zoo.csv and docs/zoo.md (some minutes)
 	$(BIN)/python docs/generate_zoo.py
