@@ -77,7 +77,7 @@ def _bytes(tape: Tape, storage: int) -> Amount:
     return each.num_bytes * (each.times if each.kept_by or each.recomputed else 1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Buffer:
     num_bytes: Amount
     readers: int = 1
@@ -137,7 +137,7 @@ class _Backward:
         else:
             for number, value in enumerate(operation.reads):
                 if value.requires_grad and not storages[value.storage].is_own:
-                    extra = extra + self._give(value.storage, incoming if number < operation.passes else [])
+                    extra = extra + self._give(value.storage, incoming, passes=number < operation.passes)
         self.most = max(self.most, self.now + extra)
         for buffer in incoming:
             self._release(buffer)
@@ -148,22 +148,24 @@ class _Backward:
             if self.needs[storage] == 0:
                 self.now = self.now - _bytes(self.tape, storage)
 
-    def _give(self, storage: int, incoming: list[_Buffer]) -> Amount:
-        """A gradient for a storage; returns the bytes that are needed only until it is added to another."""
+    def _give(self, storage: int, incoming: list[_Buffer], *, passes: bool) -> Amount:
+        """A gradient for a storage; returns the bytes that are needed only until it is added to another.
+
+        An operation has let go of the gradient of its result when its own are added to what is there.
+        """
         size = self.tape.storages[storage].num_bytes
         before = self.gradients.get(storage)
         if before is None:
-            if incoming:
+            if passes and incoming:
                 incoming[0].readers += 1
                 self.gradients[storage] = incoming[0]
             else:
                 self._hold(storage, size)
             return 0
-        if before.readers > 1:  # somebody else reads it: the sum is a tensor of its own
+        if before.readers - (before in incoming) > 1:  # somebody else reads it: the sum is a tensor of its own
             self._release(before)
             self._hold(storage, size)
-            return 0 if incoming else size
-        return 0 if incoming else size
+        return 0 if passes and incoming else size
 
     def _hold(self, storage: int, size: Amount) -> None:
         self.gradients[storage] = _Buffer(size)
