@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from torchledger.formula import parts
@@ -87,15 +88,17 @@ class Row(NamedTuple):
     """How layers lie over ranks under an order.
 
     Attributes:
-        is_filled: whether the last rank waits for the first micro-batch through all others, and they for its last.
+        is_filled: whether a rank waits for the first micro-batch through those before it, and they for its last.
         first, last: layers of the first and the last rank, all chunks.
         before: layers of the first chunks of all ranks but the last.
+        others: of the other ranks that may be slowest: layers, and layers of the first chunks of those before.
     """
 
     is_filled: bool
     first: int
     last: int
     before: int
+    others: tuple[tuple[int, int], ...]
 
 
 class States(NamedTuple):
@@ -141,6 +144,7 @@ class Bounds:
             for level in self._levels
         }
         self._is_math = "math" in {recipe.attention, self._stack.attention}
+        self._capacity = math.inf if estimator.capacity_bytes is None else estimator.capacity_bytes
         self._resident, self._offloads = 1 - recipe.offload_activations, recipe.offload_optimizer
         self._ranks: dict[tuple[object, ...], Rank] = {}
         self._known_rows: dict[tuple[int, tuple[Order, ...]], tuple[Row, ...]] = {}
@@ -149,23 +153,28 @@ class Bounds:
         self._outside = beside.context + beside.workspace - _ROUNDING
 
     def of_shape(self, strategy: Strategy, recompute: Recompute, orders: Sequence[Order]) -> Least:
-        """A bound of all layouts that differ in order (one of `orders`) and sharding only."""
+        """A bound of all layouts that differ in order (one of `orders`) and sharding only.
+
+        Where bytes alone rule them out, the bound of seconds is 0: exchanges need not be priced.
+        """
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
         rank = self._rank(strategy, recompute)
-        exchanged = self._exchanges(strategy, recompute)
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
+        rows, states = self._rows(stages, orders), self._states(strategy, orders)
+        peak = self._peak(rank, states, rows, size, min(stages, number))
+        if peak > self._capacity:
+            return Least(0.0, peak, "matmul", 0.0)
+        exchanged = self._exchanges(strategy, recompute)
         blocks = []
         for part, sent in zip(rank.parts, exchanged.seconds, strict=True):
             seconds = 0.0
             for (device_s, kernels_s, host_s), sent_s in zip(part.phases, sent, strict=True):
                 seconds += max(size * device_s + kernels_s + sent_s, host_s)
             blocks.append(seconds)
-        rows = self._rows(stages, orders)
         pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, rows)
-        states = self._states(strategy, orders)
         step_s = (pipeline_s + states.optimizer_s) * self._stretch + self._estimator.constants.step_s
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s * size, number / stages)
-        return Least(step_s, self._peak(rank, states, rows, size, min(stages, number)), cause, cause_s)
+        return Least(step_s, peak, cause, cause_s)
 
     def of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
         """A bound of all layouts that differ in sharding only, with the seconds of blocks as they are."""
@@ -173,10 +182,11 @@ class Bounds:
         stages = estimator.stages(strategy)
         number = estimator.recipe.batch_size // (strategy.data_parallel * strategy.micro_batch_size)
         chunks = {id(stage): [sum(cost.total_s * n for _, cost, n in chunk) for chunk in stage] for stage in stages}
-        busy = [chunks[id(stage)] for stage in stages]
-        pipeline_s = number * max(map(sum, chunks.values()))
-        if len(stages) > 1 and strategy.schedule in _FILLED:
-            pipeline_s = max(pipeline_s, number * sum(busy[-1]) + sum(each[0] for each in busy[:-1]))
+        pipeline_s, before_s = 0.0, 0.0
+        for stage in stages:
+            busy = chunks[id(stage)]
+            pipeline_s = max(pipeline_s, number * sum(busy) + before_s)
+            before_s += busy[0] if strategy.schedule in _FILLED else 0.0
         if strategy.schedule == "dualpipe" and len(stages) > 1:
             pipeline_s /= 2  # a rank has each micro-batch in one of its two chunks only
         bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
@@ -372,14 +382,13 @@ def _row(order: Order, stages: int, counts: Sequence[int]) -> Row:
     """The row of an order.
 
     >>> _row(Order("interleaved", 2), 2, (3, 4, 4, 3))  # rank 0 has chunks of 3 and 4 layers, rank 1 of 4 and 3
-    Row(is_filled=True, first=7, last=7, before=3)
+    Row(is_filled=True, first=7, last=7, before=3, others=((7, 0),))
     """
-    return Row(
-        order.schedule in _FILLED,
-        sum(counts[::stages]),
-        sum(counts[stages - 1 :: stages]),
-        sum(counts[: stages - 1]),
-    )
+    layers = [sum(counts[rank::stages]) for rank in range(stages)]
+    before = [0, *accumulate(counts[: stages - 1])]
+    latest = {layers[rank]: before[rank] for rank in range(stages - 1)}
+    others = tuple((own, first) for own, first in latest.items() if own == max(latest))
+    return Row(order.schedule in _FILLED, layers[0], layers[-1], before[-1], others)
 
 
 def _pipeline_s(
@@ -397,9 +406,14 @@ def _pipeline_s(
     mean = number * total / stages
     if stages == 1:
         return mean, 0.0
-    least = min(
-        max(mean, number * (row.last * layer + end) + row.before * layer) if row.is_filled else mean for row in rows
-    )
+    least = math.inf
+    for row in rows:
+        seconds = mean
+        if row.is_filled:
+            seconds = max(seconds, number * (row.last * layer + end) + row.before * layer)
+            for own, first in row.others:
+                seconds = max(seconds, (number * own + first) * layer)
+        least = min(least, seconds)
     return least, least - mean
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from torchledger.planner.schedule_cost import StageCosts
-from torchledger.planner.schedule_order import Neighbours, Piece, as_message, neighbours, order
+from torchledger.planner.schedule_order import Neighbours, Piece, neighbours, order
 from torchledger.spec.strategy import Schedule
 
 _NOTHING, _NOWHERE = 0, 1  # places of what is there from the start, and of what nobody waits for
@@ -103,7 +103,7 @@ def _seconds(costs: StageCosts, rank: int, pieces: Sequence[tuple[str, int]]) ->
 def _program(schedule: Schedule, num_stages: int, num_chunks: int, num_micro_batches: int) -> _Program:
     orders = order(schedule, num_stages, num_chunks, num_micro_batches)
     before, after = neighbours(schedule, num_stages, num_chunks)
-    places: dict[tuple[int, Piece], int] = {}
+    places: dict[tuple[int, bool, int, int], int] = {}  # messages: to whom, forward or backward, chunk, micro-batch
     links: dict[tuple[int, int], int] = {}
     work: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
     turns = []
@@ -112,7 +112,9 @@ def _program(schedule: Schedule, num_stages: int, num_chunks: int, num_micro_bat
         rank = ranks.pop()
         for turn in orders[rank][position[rank] :]:
             needs = [
-                (rank, as_message(piece)) for piece in turn if (rank, piece.chunk) in _sources(piece, before, after)
+                (rank, piece.what == "forward", piece.chunk, piece.micro_batch)
+                for piece in turn
+                if (rank, piece.chunk) in _sources(piece, before, after)
             ]
             if any(need not in places for need in needs):
                 break
@@ -120,7 +122,7 @@ def _program(schedule: Schedule, num_stages: int, num_chunks: int, num_micro_bat
             for piece in turn:
                 place = _sources(piece, after, before).get((rank, piece.chunk))
                 if place is not None:
-                    message = (place[0], as_message(piece._replace(chunk=place[1])))
+                    message = (place[0], piece.what == "forward", place[1], piece.micro_batch)
                     link = links.setdefault((rank, place[0]), len(links))
                     gives.append((places.setdefault(message, len(places) + 2), link))
                     ranks.append(place[0])

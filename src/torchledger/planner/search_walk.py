@@ -98,7 +98,7 @@ class _Open(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A subtree that waits: its bound, and what is decided; without a shape all of a split."""
+    """A subtree that waits: its bound and what is decided. Without a shape it is a split; ordered, its points."""
 
     step_s: float
     number: int
@@ -107,6 +107,7 @@ class _Node(NamedTuple):
     micro_batch_size: int
     shape: Shape | None
     orders: tuple[Order, ...]
+    is_ordered: bool
 
 
 class Walk:
@@ -143,6 +144,8 @@ class Walk:
             costs = self._variants[node.open.variant][1]
             if node.shape is None:
                 self._open_split(node, costs)
+            elif node.is_ordered:
+                self._open_order(node, costs)
             else:
                 self._open_shape(node, costs)
 
@@ -178,10 +181,18 @@ class Walk:
         return tuple(kept)
 
     def _push(
-        self, least: Least, opened: _Open, micro_batch_size: int, shape: Shape | None, orders: tuple[Order, ...]
+        self,
+        least: Least,
+        opened: _Open,
+        micro_batch_size: int,
+        shape: Shape | None,
+        orders: tuple[Order, ...],
+        *,
+        is_ordered: bool = False,
     ) -> None:
         self._number += 1
-        heappush(self._heap, _Node(least.step_s, self._number, least, opened, micro_batch_size, shape, orders))
+        node = _Node(least.step_s, self._number, least, opened, micro_batch_size, shape, orders, is_ordered)
+        heappush(self._heap, node)
 
     def _is_cut(self, least: Least, costs: Costs, below: int, what: str) -> bool:
         capacity = costs.capacity_bytes
@@ -216,26 +227,27 @@ class Walk:
                     self._push(least, opened, size, shape, orders)
 
     def _open_shape(self, node: _Node, costs: Costs) -> None:
-        """Schedules and shardings of a shape: the points."""
-        grid, opened, size, shape = self._grid, node.open, node.micro_batch_size, node.shape
+        """Orders of a shape, each with a bound that costs little and, if that does not cut it, a closer one."""
+        opened, size, shape = node.open, node.micro_batch_size, node.shape
         assert shape is not None
-        split, shardings, recompute = opened.split, opened.shardings, shape.recompute
-        if self._is_cut(node.least, costs, len(node.orders) * len(shardings), _ACTIVATIONS):
+        below = len(opened.shardings)
+        if self._is_cut(node.least, costs, len(node.orders) * below, _ACTIVATIONS):
             return
         for order in node.orders:
-            strategy = grid.strategy(split, size, shape, order)
-            least = costs.least_of_shape(strategy, recompute, (order,))
-            if not self._is_cut(least, costs, len(shardings), _ACTIVATIONS):
-                self._open_order(node, costs, order)
+            strategy = self._grid.strategy(opened.split, size, shape, order)
+            if self._is_cut(costs.least_of_shape(strategy, shape.recompute, (order,)), costs, below, _ACTIVATIONS):
+                continue
+            least = costs.least_of_order(strategy, shape.recompute)
+            if not self._is_cut(least, costs, below, _ACTIVATIONS):
+                self._push(least, opened, size, shape, (order,), is_ordered=True)
 
-    def _open_order(self, node: _Node, costs: Costs, order: Order) -> None:
+    def _open_order(self, node: _Node, costs: Costs) -> None:
         """Shardings of an order: their bytes first, which cost less to know than their seconds."""
-        grid, opened, size, shape = self._grid, node.open, node.micro_batch_size, node.shape
+        grid, opened, size, shape, order = self._grid, node.open, node.micro_batch_size, node.shape, node.orders[0]
         assert shape is not None
-        plain = grid.strategy(opened.split, size, shape, order)
-        least = costs.least_of_order(plain, shape.recompute)
-        if self._is_cut(least, costs, len(opened.shardings), _ACTIVATIONS):
+        if self._is_cut(node.least, costs, len(opened.shardings), _ACTIVATIONS):
             return
+        least = node.least
         held = []
         for sharding in opened.shardings:
             strategy = grid.strategy(opened.split, size, shape, order, sharding)
@@ -244,7 +256,7 @@ class Walk:
                 held.append((strategy, peak))
         if not held:
             return
-        least = costs.least_of_pipeline(plain, shape.recompute)
+        least = costs.least_of_pipeline(grid.strategy(opened.split, size, shape, order), shape.recompute)
         for strategy, peak in held:
             if not self._is_cut(least._replace(peak_bytes=peak), costs, 1, _PEAK):
                 self._evaluate(opened.variant, costs, strategy, shape.recompute, least)
