@@ -15,27 +15,30 @@ A100 = Chipset(
     num_multiprocessors=108,
     kernel_s=4e-6,
 )
+#: An A100's products with memory that never holds them up, and with its own.
+WIDE = {"flops_per_s": 270e12, "num_multiprocessors": 108, "bytes_per_s": 1e15}
+NARROW = {"flops_per_s": 270e12, "num_multiprocessors": 108, "bytes_per_s": 1.6e12}
 
 
 def test_a_product_of_whole_waves_runs_at_the_full_rate_but_for_the_ramp_along_k() -> None:
     # 108 tiles of 256·128 are one wave: 12·256 rows, 9·128 columns
     full = 2 * (12 * 256) * (9 * 128) * 8192 / 270e12
-    assert matmul_s(1, 12 * 256, 9 * 128, 8192, 270e12, 108, 1e15) == pytest.approx(full * (8192 + 96) / 8192)
+    assert matmul_s(1, 12 * 256, 9 * 128, 8192, **WIDE) == pytest.approx(full * (8192 + 96) / 8192)
 
 
 def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
-    one = matmul_s(1, 12 * 256, 9 * 128, 8192, 270e12, 108, 1e15)
-    more = matmul_s(1, 12 * 256, 9 * 128 + 8, 8192, 270e12, 108, 1e15)
+    one = matmul_s(1, 12 * 256, 9 * 128, 8192, **WIDE)
+    more = matmul_s(1, 12 * 256, 9 * 128 + 8, 8192, **WIDE)
     assert more > 1.2 * one
 
 
 def test_a_thin_product_is_bound_by_its_bytes() -> None:
     moved = 2 * (8 * 8192 + 8192 * 8192 + 8 * 8192)
-    assert matmul_s(1, 8, 8192, 8192, 270e12, 108, 1.6e12) == pytest.approx(moved / 1.6e12)
+    assert matmul_s(1, 8, 8192, 8192, **NARROW) == pytest.approx(moved / 1.6e12)
 
 
 def test_more_work_never_takes_less_time_when_whole_tiles_are_added() -> None:
-    times = [matmul_s(1, 256 * n, 4096, 4096, 270e12, 108, 1.6e12) for n in range(1, 64)]
+    times = [matmul_s(1, 256 * n, 4096, 4096, **NARROW) for n in range(1, 64)]
     assert all(later >= earlier * 0.999 for earlier, later in zip(times, times[8:], strict=False))
 
 

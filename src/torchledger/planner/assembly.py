@@ -15,7 +15,7 @@ Assembly = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
 
 @cache
 def layers_of_chunks(num_layers: int, num_chunks: int, embeddings_as_layers: bool) -> tuple[int, ...]:
-    """Layers of each chunk in the order of the model, as even as they go; what is over goes to the first chunks but one.
+    """Layers of each chunk in the order of the model, as even as they go; what is over goes to the first middle chunks.
 
     The first chunk has the embedding and the last the head, so they are the last to get one more.
 

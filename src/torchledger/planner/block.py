@@ -1,7 +1,8 @@
-"""`blocks`: a model's parts as one rank runs them on one micro-batch: the formula on the sharded question, then the lines.
+"""`pieces`: a model's parts as one rank runs them on one micro-batch, from the formula on the sharded question.
 
-What a sharded spec cannot say is done here: sequence parallelism divides what norms, dropout and residual additions
-compute and keep; the queries of a context parallel rank see the keys of the whole sequence; a router scores all experts.
+What a sharded spec cannot say is done to its lines: sequence parallelism divides what norms, dropout and residual
+additions compute and keep; the queries of a context parallel rank see the keys of the whole sequence; a router scores
+all experts.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def stream_format(recipe: Recipe, stack: Stack) -> str:
     """Format of the residual stream.
 
     >>> from torchledger.planner.stack import stack
-    >>> stream_format(Recipe(precision="bf16"), stack("torchledger")), stream_format(Recipe(precision="bf16"), stack("fsdp2"))
-    ('fp32', 'bf16')
+    >>> [stream_format(Recipe(precision="bf16"), stack(name)) for name in ("torchledger", "fsdp2")]
+    ['fp32', 'bf16']
     """
     precision = meant_precision(recipe, stack)
     if precision in _WIDE:
@@ -84,7 +85,7 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
         exchanges = exchanges_of(part, spec, recipe, strategy, stack, stream)
         found.append(
             Piece(
-                _block(part, spec, shard, asked, strategy, stack, stream),
+                _block(part, spec, asked, strategy, stack, shard=shard, stream=stream),
                 exchanges,
                 part.times,
                 -1 if part.layer is None else part.layer.first,
@@ -115,7 +116,7 @@ def exchanges_of(
 
 
 def _block(
-    part: Part, spec: ModelSpec, shard: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack, stream: int
+    part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack, *, shard: ModelSpec, stream: int
 ) -> Block:
     dense = [each for each in part.parameters if each.tied_to is None and ".experts." not in each.name]
     experts = [each for each in part.parameters if each.tied_to is None and ".experts." in each.name]
@@ -158,7 +159,10 @@ def _line(line: Line, spec: ModelSpec, shard: ModelSpec, strategy: Strategy) -> 
 
 
 def _with_all_keys(line: Line, strategy: Strategy) -> Line:
-    """Queries of one rank, keys of all: as many times the pairs as there are ranks, evenly (zig-zag order, 2407.21783)."""
+    """Queries of one rank, keys of all: as many times the pairs as there are ranks.
+
+    Evenly, for causal masks too: a rank has an early and a late piece of the sequence (arXiv:2407.21783, 3.3.2).
+    """
     ranks = strategy.context_parallel
     names = {"keys": ranks, "columns": ranks, "n": ranks}
     shape = tuple((name, size * names.get(name, 1)) for name, size in line.shape)

@@ -5,10 +5,10 @@ default constants c_0 with the spread s that they have between clusters. The max
 
     Σ_i (ln p_i(c) - ln t_i)² / σ² + Σ_k (ln c_k - ln c_0k)² / s_k²
 
-by Gauss and Newton's method (Gelman et al., Bayesian Data Analysis, 3rd edition, section 13.3), so that one row moves what
-it can tell and leaves the rest, and twenty rows outweigh the prior. σ is estimated from what is left over, with a prior
-worth a few rows. A prediction afterwards has the variance σ² + gᵀVg, where V is the posterior's covariance and g the
-gradient of ln p.
+by Gauss and Newton's method (Gelman et al., Bayesian Data Analysis, 3rd edition, section 13.3), so that one row moves
+what it can tell and leaves the rest, and twenty rows outweigh the prior. σ is estimated from what is left over, with a
+prior worth a few rows. A prediction afterwards has the variance σ² + gᵀVg, where V is the posterior's covariance and g
+the gradient of ln p.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchledger.planner.constants import Constants
 from torchledger.planner.errors import PlanError
@@ -99,51 +99,90 @@ def fit(
         raise PlanError("there are no rows to calibrate with: give 1 to 20 measured steps (--rows measured.csv)")
     if any(not (math.isfinite(t) and t > 0) for _, t in rows):
         raise PlanError("measured seconds must be finite and above zero")
+    seen = _Seen(
+        predicts=[predict for predict, _ in rows],
+        goal=[math.log(t) for _, t in rows],
+        weights=[1.0] * len(rows) if weights is None else list(weights),
+    )
     names = tuple(name for name in spreads if getattr(start, name) is not None)
-    weights = [1.0] * len(rows) if weights is None else list(weights)
-    predicts = [predict for predict, _ in rows]
-    goal = [math.log(t) for _, t in rows]
-    middle = [math.log(getattr(start, name)) for name in names]
-    at = list(middle)
-    sigma = _SIGMA
+    now = _most_likely(seen, start, {name: spreads[name] for name in names})
+    found = _normal(seen, now, start, {name: spreads[name] for name in names})
+    covariance = _inverse(found.matrix)
+    explained = (w * _quadratic(covariance, s) / _SIGMA**2 for w, s in zip(seen.weights, found.slopes, strict=True))
+    degrees = _SIGMA_ROWS + max(0.0, sum(seen.weights) - sum(explained))
+    squares = sum(w * r * r for w, r in zip(seen.weights, found.rest, strict=True))
+    return Fitted(
+        constants=replace(now, source=f"fitted to {len(rows)} measured rows"),
+        names=names,
+        covariance=covariance,
+        sigma=math.sqrt((_SIGMA_ROWS * _SIGMA**2 + squares) / degrees),
+        degrees=degrees,
+        num_rows=len(rows),
+        before=_error(seen, start),
+        after=_error(seen, now),
+    )
+
+
+class _Seen(NamedTuple):
+    """Rows: how each is predicted, the logarithm of its measured seconds, its weight."""
+
+    predicts: Sequence[Predict]
+    goal: Sequence[float]
+    weights: Sequence[float]
+
+
+class _Normal(NamedTuple):
+    """The fit as it looks from some constants, where ln p is straight in the logarithms of the constants.
+
+    Attributes:
+        rest: by row, ln t - ln p.
+        slopes: by row, of ln p along each ln c.
+        matrix, side: the normal equations; the matrix is the posterior's precision.
+    """
+
+    rest: list[float]
+    slopes: list[list[float]]
+    matrix: list[list[float]]
+    side: list[float]
+
+
+def _most_likely(seen: _Seen, start: Constants, spreads: Mapping[str, float]) -> Constants:
+    """Gauss and Newton's rounds from the prior's middle, each move and each constant within bounds."""
+    names = tuple(spreads)
+    at = [math.log(getattr(start, name)) for name in names]
     for _ in range(_ROUNDS):
-        now = _at(start, names, at)
-        rest = [g - math.log(predict(now)) for predict, g in zip(predicts, goal, strict=True)]
-        slopes = _slopes(predicts, now, names)
-        matrix, side = _normal(
-            slopes, rest, weights, sigma, [m - a for m, a in zip(middle, at, strict=True)], spreads, names
-        )
-        move = _solve(matrix, side)
+        found = _normal(seen, _at(start, names, at), start, spreads)
+        move = _solve(found.matrix, found.side)
         at = [
             _bounded(name, a + max(-_LARGEST_MOVE, min(_LARGEST_MOVE, d)))
             for name, a, d in zip(names, at, move, strict=True)
         ]
         if max(map(abs, move)) < 1e-4:
             break
-    now = _at(start, names, at)
-    rest = [g - math.log(predict(now)) for predict, g in zip(predicts, goal, strict=True)]
-    slopes = _slopes(predicts, now, names)
-    matrix, _ = _normal(slopes, rest, weights, sigma, [0.0] * len(names), spreads, names)
-    covariance = _inverse(matrix)
-    used = sum(w * _quadratic(covariance, s) / sigma**2 for w, s in zip(weights, slopes, strict=True))
-    degrees = _SIGMA_ROWS + max(0.0, sum(weights) - used)
-    squares = sum(w * r * r for w, r in zip(weights, rest, strict=True))
-    sigma = math.sqrt((_SIGMA_ROWS * _SIGMA**2 + squares) / degrees)
-    return Fitted(
-        constants=replace(now, source=f"fitted to {len(rows)} measured rows"),
-        names=names,
-        covariance=covariance,
-        sigma=sigma,
-        degrees=degrees,
-        num_rows=len(rows),
-        before=_error(predicts, goal, start),
-        after=_error(predicts, goal, now),
-    )
+    return _at(start, names, at)
 
 
-def _error(predicts: Sequence[Predict], goal: Sequence[float], constants: Constants) -> float:
-    pairs = zip(predicts, goal, strict=True)
-    return sum(abs(predict(constants) / math.exp(g) - 1) for predict, g in pairs) / len(goal)
+def _normal(seen: _Seen, now: Constants, start: Constants, spreads: Mapping[str, float]) -> _Normal:
+    rest = [g - math.log(predict(now)) for predict, g in zip(seen.predicts, seen.goal, strict=True)]
+    slopes = _slopes(seen.predicts, now, tuple(spreads))
+    size = len(spreads)
+    matrix = [[0.0] * size for _ in range(size)]
+    side = [0.0] * size
+    for slope, residual, weight in zip(slopes, rest, seen.weights, strict=True):
+        scale = weight / _SIGMA**2
+        for i in range(size):
+            side[i] += scale * slope[i] * residual
+            for j in range(size):
+                matrix[i][j] += scale * slope[i] * slope[j]
+    for i, (name, spread) in enumerate(spreads.items()):
+        matrix[i][i] += 1 / spread**2
+        side[i] += (math.log(getattr(start, name)) - math.log(getattr(now, name))) / spread**2
+    return _Normal(rest, slopes, matrix, side)
+
+
+def _error(seen: _Seen, constants: Constants) -> float:
+    pairs = zip(seen.predicts, seen.goal, strict=True)
+    return sum(abs(predict(constants) / math.exp(g) - 1) for predict, g in pairs) / len(seen.goal)
 
 
 def _at(start: Constants, names: Sequence[str], logs: Sequence[float]) -> Constants:
@@ -164,31 +203,6 @@ def _slopes(predicts: Sequence[Predict], at: Constants, names: Sequence[str]) ->
         moved = replace(at, **{name: getattr(at, name) * math.exp(_STEP)})
         columns.append([(math.log(predict(moved)) - b) / _STEP for predict, b in zip(predicts, base, strict=True)])
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _normal(
-    slopes: Sequence[Sequence[float]],
-    rest: Sequence[float],
-    weights: Sequence[float],
-    sigma: float,
-    to_middle: Sequence[float],
-    spreads: Mapping[str, float],
-    names: Sequence[str],
-) -> tuple[list[list[float]], list[float]]:
-    """Normal equations: the matrix is the posterior's precision."""
-    size = len(names)
-    matrix = [[0.0] * size for _ in range(size)]
-    side = [0.0] * size
-    for slope, residual, weight in zip(slopes, rest, weights, strict=True):
-        scale = weight / sigma**2
-        for i in range(size):
-            side[i] += scale * slope[i] * residual
-            for j in range(size):
-                matrix[i][j] += scale * slope[i] * slope[j]
-    for i, name in enumerate(names):
-        matrix[i][i] += 1 / spreads[name] ** 2
-        side[i] += to_middle[i] / spreads[name] ** 2
-    return matrix, side
 
 
 def _solve(matrix: Sequence[Sequence[float]], side: Sequence[float]) -> list[float]:

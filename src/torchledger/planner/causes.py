@@ -22,6 +22,7 @@ def stage_seconds(
     step: StepCost,
     strategy: Strategy,
     rules: StepRules,
+    *,
     fabric: Fabric,
     constants: Constants,
 ) -> Mapping[str, float]:
@@ -36,7 +37,7 @@ def stage_seconds(
             for cause, seconds in _block_seconds(cost):
                 found[cause] += seconds * times
             if rules.data.each_layer:
-                gather, reduce = _sharded_seconds(block, cost, strategy, rules, fabric, constants)
+                gather, reduce = _sharded_seconds(block, cost, strategy, rules, fabric=fabric, constants=constants)
                 found["weight gathering"] += gather * times
                 found["data parallel communication"] += reduce * times
     pipeline = step.pipeline
@@ -60,7 +61,7 @@ def _block_seconds(cost: PieceCost) -> list[tuple[str, float]]:
 
 
 def _sharded_seconds(
-    block: Block, cost: PieceCost, strategy: Strategy, rules: StepRules, fabric: Fabric, constants: Constants
+    block: Block, cost: PieceCost, strategy: Strategy, rules: StepRules, *, fabric: Fabric, constants: Constants
 ) -> tuple[float, float]:
     """(gathering, reduction) seconds that show beside one block's passes at level 3, as `step` adds them."""
     gather, reduce = gather_s(block, rules.data, fabric), reduce_s(block, rules.data, fabric)

@@ -1,4 +1,4 @@
-"""`chipset_of`: what a chip sustains inside a training step, from its data sheet, what others measured, and constants."""
+"""`chipset_of`: what a chip sustains in a training step, from its data sheet, what others measured, and constants."""
 
 from __future__ import annotations
 

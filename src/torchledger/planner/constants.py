@@ -1,7 +1,7 @@
 """`Constants`: the few numbers that facts of a data sheet do not give, each with where it comes from.
 
-Defaults are read from `data/constants.toml`. `calibrate` fits them to measured rows of the user's own cluster and writes
-a file of the same form.
+Defaults are read from `data/constants.toml`. `calibrate` fits them to measured rows of the user's own cluster and
+writes a file of the same form.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class Constants:
     """What a prediction of time is made with beside the facts of chip and cluster.
 
     Attributes:
-        matmul_share: of the largest measured matrix product rate of the chip (of 0.8 of its peak where nobody measured),
-            what products and attention inside a training step sustain, at the clock that its power limit leaves.
+        matmul_share: of the largest measured matrix product rate of the chip (of its architecture's share of the peak
+            where nobody measured), what products and attention inside a training step sustain, at the clock that its
+            power limit leaves.
         memory_share: of the memory's bandwidth, what kernels that only move bytes sustain.
         kernel_s: seconds that a kernel takes to start and to fill the chip.
         host_s: seconds that the host needs to issue an operation of an eager stack; a device that is faster waits.
@@ -31,7 +32,8 @@ class Constants:
         link_share, network_share: of the nominal bandwidth inside an island and between islands, what collectives
             sustain; nothing: the defaults of the links.
         drag: of two things that overlap, how much of the shorter shows all the same.
-        overhead: what a step takes over the sum of its parts: jitter, stragglers of one island, gaps that no part explains.
+        overhead: what a step takes over the sum of its parts: jitter, stragglers of one island, gaps that no part
+            explains.
         straggler: share by which a step is longer for every doubling of the number of islands.
         step_s: seconds of a step that no model explains: the loop, logging, the data's arrival.
         sigma: spread of the logarithm of a measured step about its prediction; nothing if nobody knows.

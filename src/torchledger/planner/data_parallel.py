@@ -1,7 +1,7 @@
 """What data parallel ranks exchange in a step, how much of it shows, and what the optimizer takes.
 
-ZeRO (Rajbhandari et al., arXiv:1910.02054, section 7): level 0 all-reduces gradients; levels 1 and 2 reduce-scatter them
-and gather the updated weights; level 3 gathers each layer's weights before its forward and its backward pass and
+ZeRO (Rajbhandari et al., arXiv:1910.02054, section 7): level 0 all-reduces gradients; levels 1 and 2 reduce-scatter
+them and gather the updated weights; level 3 gathers each layer's weights before its forward and its backward pass and
 reduce-scatters its gradients after that.
 """
 
@@ -25,8 +25,8 @@ class DataRules(NamedTuple):
         replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without.
         level: ZeRO level.
         reshard: whether level 3 gathers again for the backward pass.
-        each_layer: whether level 3 gathers and reduces layer by layer for every micro-batch; pipelines that keep gathered
-            weights and whole gradients do it once a step.
+        each_layer: whether level 3 gathers and reduces layer by layer for every micro-batch; pipelines that keep
+            gathered weights and whole gradients do it once a step.
     """
 
     weight_bytes: float

@@ -1,9 +1,9 @@
 """Seconds of one kernel on an accelerator: a roofline whose roofs depend on shape and size.
 
-A matrix product is cut into tiles, tiles run in waves over the chip's multiprocessors, and a wave that is not full takes
-as long as a full one (NVIDIA, Matrix Multiplication Background User's Guide, DU-09798-001, "Dimension quantization
-effects"). Small results are cut along k too (split-K), and what they add up is traffic. Moving bytes has a ramp: a kernel
-that moves few of them never sees the full bandwidth.
+A matrix product is cut into tiles, tiles run in waves over the chip's multiprocessors, and a wave that is not full
+takes as long as a full one (NVIDIA, Matrix Multiplication Background User's Guide, DU-09798-001, "Dimension
+quantization effects"). Small results are cut along k too (split-K), and what they add up is traffic. A kernel takes a
+while to start, however little it moves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from torchledger.ledger import CONTRACTIONS, Line
 
-#: Tiles that libraries have kernels for, with the share of the rate that each reaches: a smaller tile reads its operands
-#: more often (the guide's table of tile sizes).
+#: Tiles that libraries have kernels for, with the share of the rate that each reaches: a smaller tile reads its
+#: operands more often (the guide's table of tile sizes).
 _TILES: tuple[tuple[int, int, float], ...] = (
     (256, 128, 1.0),
     (128, 256, 1.0),
@@ -26,8 +26,9 @@ _TILES: tuple[tuple[int, int, float], ...] = (
 )
 _SPLITS = (1, 2, 4, 8)
 #: Share of the rate that is left when the rows of an operand are aligned to so many elements only. Measured: an MLP of
-#: width 10922 (2·5461) on an H100 runs at 272.7 TFLOP/s where 10944 (64·171) runs at 398.4 (ML Engineering, CC BY-SA 4.0,
-#: training/performance); 64 is where the guide says that an A100 has no loss; between them straight in the logarithm.
+#: width 10922 (2·5461) on an H100 runs at 272.7 TFLOP/s where 10944 (64·171) runs at 398.4 (ML Engineering, CC BY-SA
+#: 4.0, training/performance); 64 is where the guide says that an A100 has no loss; between them straight in the
+#: logarithm.
 _ALIGNED, _LEAST_SHARE = 64, 272.7 / 398.4
 #: Steps along k that a tile's prologue and epilogue take as long as.
 _RAMP_K = 96
@@ -68,15 +69,18 @@ def alignment_share(*sizes: int) -> float:
 
 
 @cache
-def matmul_s(b: int, m: int, n: int, k: int, flops_per_s: float, num_multiprocessors: int, bytes_per_s: float) -> float:
+def matmul_s(
+    b: int, m: int, n: int, k: int, *, flops_per_s: float, num_multiprocessors: int, bytes_per_s: float
+) -> float:
     """Seconds of b products [m, k] @ [k, n], the fastest tile taken; without the start of the kernel.
 
     A product that fills every wave with whole tiles runs at the full rate but for the ramp along k:
 
     >>> full = 2 * 4096**3 / 1e14
-    >>> round(matmul_s(1, 4096, 4096, 4096, 1e14, 128, 1e12) / full, 3)  # 512 tiles of 256·128, 4 waves of 128
+    >>> chip = {"flops_per_s": 1e14, "num_multiprocessors": 128, "bytes_per_s": 1e12}
+    >>> round(matmul_s(1, 4096, 4096, 4096, **chip) / full, 3)  # 512 tiles of 256·128, 4 waves of 128
     1.023
-    >>> matmul_s(1, 4097, 4096, 4096, 1e14, 128, 1e12) > 1.1 * full
+    >>> matmul_s(1, 4097, 4096, 4096, **chip) > 1.1 * full
     True
     """
     moved = 2 * b * (m * k + k * n + m * n)
@@ -121,4 +125,13 @@ def line_s(line: Line, chips: Chipset) -> float | None:
     b, m, n, k = (math.ceil(sizes.get(name, 1)) for name in "bmnk")
     # tokens are the rows of a forward product and the depth of a weight gradient: their number aligns nothing
     rate *= alignment_share(m, n) if line.gradient_of == "weight" else alignment_share(n, k)
-    return max(matmul_s(b, m, n, k, rate, chips.num_multiprocessors, chips.bytes_per_s), memory_s) + chips.kernel_s
+    product_s = matmul_s(
+        b,
+        m,
+        n,
+        k,
+        flops_per_s=rate,
+        num_multiprocessors=chips.num_multiprocessors,
+        bytes_per_s=chips.bytes_per_s,
+    )
+    return max(product_s, memory_s) + chips.kernel_s

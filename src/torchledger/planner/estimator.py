@@ -1,8 +1,8 @@
 """`Estimator`: seconds and bytes of any layout of one question, each distinct block costed once.
 
-A search asks for hundreds of thousands of layouts; they are made of a few hundred distinct blocks. What a block costs is
-got from the formula once, line by line, and remembered; a layout is arithmetic on the remembered numbers. The plan goes
-the same way, so both say the same to the last digit.
+A search asks for hundreds of thousands of layouts; they are made of a few hundred distinct blocks. What a block costs
+is got from the formula once, line by line, and remembered; a layout is arithmetic on the remembered numbers. The plan
+goes the same way, so both say the same to the last digit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`Exchange`: what the ranks that share a layer send each other for one micro-batch of one block.
 
 Tensor parallelism adds up partial results twice a layer and pass (Shoeybi et al., arXiv:1909.08053, section 3); with
-sequence parallelism each all-reduce is an all-gather and a reduce-scatter (Korthikanti et al., arXiv:2205.05198, section
-4.2.2). Context parallelism brings keys and values to the queries; expert parallelism tokens to their experts and back.
+sequence parallelism each all-reduce is an all-gather and a reduce-scatter (Korthikanti et al., arXiv:2205.05198,
+section 4.2.2). Context parallelism brings keys and values to the queries; expert parallelism tokens to their experts
+and back.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def with_recompute(exchanges: tuple[Exchange, ...], recompute: str) -> tuple[Exc
 
 
 def stream_bytes(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> int:
-    """Bytes of the residual stream [micro-batch, tokens of a context rank, hidden], not divided by sequence parallelism."""
+    """Bytes of the residual stream [micro-batch, tokens of a context rank, hidden], undivided over tensor ranks."""
     tokens = micro_batch_size(recipe, strategy) * recipe.sequence_length // strategy.context_parallel
     return tokens * spec.hidden_size * element_bytes
 

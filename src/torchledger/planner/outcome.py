@@ -140,7 +140,8 @@ class Plan:
         mfu, hfu: over the dense peak of the format that the matmuls run in.
         tokens_per_s: of the whole cluster.
         capacity_bytes: what a rank may use.
-        days, chip_hours, money, energy_j, carbon_kg: of the whole run; nothing where tokens, price or facts are unknown.
+        days, chip_hours, money, energy_j, carbon_kg: of the whole run; nothing where tokens, price or facts are
+            unknown.
         losses: share of the wall clock lost to causes outside of steps (restarts, evaluation, checkpoints), by cause.
         assumptions: every one.
     """

@@ -107,7 +107,9 @@ def _stage_plans(estimator: Estimator, strategy: Strategy, step: StepCost) -> It
             estimator.recipe.optimizer,
             element_bytes=size,
         )
-        seconds = stage_seconds(chunks, stage.index, step, strategy, rules, estimator.fabric, estimator.constants)
+        seconds = stage_seconds(
+            chunks, stage.index, step, strategy, rules, fabric=estimator.fabric, constants=estimator.constants
+        )
         yield StagePlan(stage, ledger, estimator.memory(strategy, stage), seconds, slots)
 
 
@@ -147,7 +149,7 @@ def assumptions(estimator: Estimator, strategy: Strategy) -> tuple[str, ...]:
             else []
         ),
         f"time: {constants.source}",
-        "MFU counts contractions, attention as the full square, recompute left out (PaLM, arXiv:2204.02311, appendix B)",
+        "MFU counts contractions, attention in full, recompute left out (PaLM, arXiv:2204.02311, appendix B)",
         *rules.notes,
         *layout_notes(strategy, estimator.cluster),
         *estimator.spec.notes,

@@ -136,7 +136,7 @@ def _micro_batches(question: Question) -> int | None:
 
 
 def experts(question: Question) -> Iterator[Refusal]:
-    """Experts over ranks taken out of data and context parallel ones."""
+    """Experts over ranks taken out of a stage's: data, context, and tensor parallel ones that do not split experts."""
     spec, strategy, rules = question.spec, question.strategy, question.stack
     ranks = strategy.expert_parallel
     fields = frozenset({"expert_parallel"})
@@ -152,12 +152,15 @@ def experts(question: Question) -> Iterator[Refusal]:
     if number % ranks:
         reason = f"expert_parallel {ranks} does not divide {number} experts"
         yield Refusal(reason, f"{nearest(number, ranks)} do", fields)
-    within = strategy.data_parallel * strategy.context_parallel
-    if within % ranks:
-        reason = (
-            f"expert_parallel {ranks} does not divide the {within} data and context parallel ranks it is taken from"
-        )
-        yield Refusal(reason, f"{nearest(within, ranks)} do", fields | {"data_parallel", "context_parallel"})
+    # Megatron-Core folds expert ranks out of all ranks of a stage (arXiv:2504.14960)
+    tensor = strategy.expert_tensor_parallel or strategy.tensor_parallel
+    within = strategy.data_parallel * strategy.context_parallel * strategy.tensor_parallel
+    if within % (ranks * tensor):
+        each = f" · {tensor} ranks of each expert" if tensor > 1 else ""
+        reason = f"expert_parallel {ranks}{each} does not divide the {within} ranks of a stage that it is taken from"
+        remedy = f"{nearest(max(1, within // tensor), ranks)} do"
+        taken = {"data_parallel", "context_parallel", "tensor_parallel", "expert_tensor_parallel"}
+        yield Refusal(reason, remedy, fields | taken)
 
 
 def shards(question: Question) -> Iterator[Refusal]:
@@ -168,9 +171,9 @@ def shards(question: Question) -> Iterator[Refusal]:
     if level not in levels:
         with_pipeline = level in rules.shard_levels
         where = f" with {strategy.pipeline_parallel} pipeline stages" if with_pipeline else ""
-        fields = {"shard_level", "stack"} | ({"pipeline_parallel"} if with_pipeline else set())
+        read = {"shard_level", "stack"} | ({"pipeline_parallel"} if with_pipeline else set())
         has = ", ".join(str(each) for each in levels)
-        yield Refusal(f"{rules.name} has no shard_level {level}{where}", f"it has {has}", frozenset(fields))
+        yield Refusal(f"{rules.name} has no shard_level {level}{where}", f"it has {has}", frozenset(read))
     fields = frozenset({"shard_group", "data_parallel"})
     if group and replicas % group:
         reason = f"shard_group {group} does not divide data_parallel {replicas}"

@@ -2,8 +2,8 @@
 
 Tensor parallel ranks have a share of the heads, of the MLP's inner width and of the vocabulary (arXiv:1909.08053);
 context parallel ranks a share of the tokens; expert parallel ranks a share of the experts. What a rewritten spec cannot
-say (tokens that sequence parallelism divides, keys of the whole sequence that a rank's queries see) is done to the lines
-afterwards, in `block`.
+say (tokens that sequence parallelism divides, keys of the whole sequence that a rank's queries see) is done to the
+lines afterwards, in `block`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _share(size: int, ranks: int) -> int:
 
 
 def _experts(moe: MoeSpec, strategy: Strategy) -> MoeSpec:
-    """Routed experts over the expert parallel ranks, each cut by its own tensor parallel ranks; the shared one by tp."""
+    """Routed experts over the expert parallel ranks, each cut by its own tensor parallel ranks; a shared one by tp."""
     cut = strategy.expert_tensor_parallel or strategy.tensor_parallel
     shared = moe.shared_intermediate_size
     return replace(

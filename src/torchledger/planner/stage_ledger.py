@@ -43,7 +43,8 @@ def stage_ledger(
 def exchange_line(exchange: Exchange, strategy: Strategy, element_bytes: int) -> Line:
     """An exchange as a line, its bytes those that one rank sends by the ring algorithm.
 
-    >>> line = exchange_line(Exchange("layers.*.mlp", "all_reduce", 1024, "forward", "tensor"), Strategy(tensor_parallel=4), 2)
+    >>> sums = Exchange("layers.*.mlp", "all_reduce", 1024, "forward", "tensor")
+    >>> line = exchange_line(sums, Strategy(tensor_parallel=4), 2)
     >>> line.op, line.kind, line.work.bytes_sent  # 2·3/4·1024
     ('all_reduce', 'collective', 1536.0)
     """

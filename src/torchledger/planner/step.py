@@ -79,7 +79,8 @@ def step_cost(
         for key, stage in costed.items()
     }
     ends_of = {
-        key: _ends(stage, chunk_costs[key], strategy, rules.data, fabric, constants) for key, stage in costed.items()
+        key: _ends(stage, chunk_costs[key], strategy, rules.data, fabric=fabric, constants=constants)
+        for key, stage in costed.items()
     }
     chunks = tuple([chunk_costs[id(stage)] for stage in stages])
     ranks = strategy.pipeline_parallel
@@ -119,6 +120,7 @@ def _ends(
     costs: Sequence[ChunkCost],
     strategy: Strategy,
     rules: DataRules,
+    *,
     fabric: Fabric,
     constants: Constants,
 ) -> tuple[float, float]:

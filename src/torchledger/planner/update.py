@@ -9,7 +9,7 @@ _STATE = {"adamw": 8, "sgd": 0, "adafactor": 0, "lion": 4, "muon": 4, "adamw-8bi
 
 
 def update_bytes(optimizer: OptimizerSpec, precision: str) -> float:
-    """Bytes read and written for one parameter: gradient, weight, master copy, state; clipping reads the gradient before.
+    """Bytes read and written for one parameter: gradient, weight, master copy, state; clipping reads gradients before.
 
     >>> update_bytes(OptimizerSpec(), "bf16-master")  # clip 4; read 4 + 4 + 8; written 4 + 8 + 2
     34
