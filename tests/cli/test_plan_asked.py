@@ -178,3 +178,10 @@ def test_chips_of_the_user_s_own(tmp_path):
     assert (
         read_layout("gpt2", {"cluster": "acme-1x8", "catalog_files": (path,), "dp": "8"}).cluster.chip.name == "Acme 1"
     )
+
+
+def test_expert_parallel_ranks_come_out_of_those_that_are_left():
+    """64 chips over tp 4 leave 16 replicas, of which 8 share the experts; 7 cannot."""
+    options = {"cluster": "h100x64", "tp": "4", "ep": "8"}
+    assert read_layout("mixtral-8x7b", options).strategy.expert_parallel == 8
+    assert "--ep: 7" in mistakes("mixtral-8x7b", **{**options, "ep": "7"})

@@ -6,7 +6,7 @@ From weak to strong: what is assumed, the file of `--config`, options, `--set`. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     given = _given(table, written, options.get("sets", ()))
     asked = read.model if isinstance(read.model, ModelSpec) else found
-    mistakes += _sense(asked, read.recipe, read.strategy)
+    mistakes += _sense(asked, read.recipe, _judged(read.strategy, cluster, given))
     if asked is None or cluster is None or mistakes:
         _refuse(mistakes)
         raise AssertionError  # what is missing has been told
@@ -228,6 +228,15 @@ def _cluster(asked: ClusterTable, mistakes: list[Mistake], catalog_files: Sequen
     except machine.BadCluster as error:
         mistakes.append(("cluster", str(error)))
         return None
+
+
+def _judged(strategy: Strategy, cluster: Cluster | None, given: frozenset[str]) -> Strategy:
+    """The strategy with data parallel ranks where nobody gave them, so that what is taken out of them can be judged."""
+    if "strategy.data_parallel" in given:
+        return strategy
+    others = max(1, strategy.tensor_parallel * strategy.pipeline_parallel * strategy.context_parallel)
+    left = strategy.expert_parallel if cluster is None else max(1, cluster.num_chips // others)
+    return replace(strategy, data_parallel=left)
 
 
 def _sense(model: ModelSpec | None, recipe: Recipe, strategy: Strategy) -> list[Mistake]:

@@ -61,7 +61,7 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """Changes after which the layout fits, the fastest first.
 
-    Each change is tried alone; one that is not enough, together with full recompute.
+    Each change is tried alone; where full recompute is not enough, what is not enough either is tried with it.
 
     Args:
         spec: the model.
@@ -74,7 +74,7 @@ def remedies(
     single = list(_changes(now))
     found = _that_fit(spec, single, constants)
     full = next((each for each in single if each.what == "recompute full"), None)
-    if full is not None:
+    if full is not None and not any(each.what == full.what for each in found):
         enough = {each.what for each in found}
         both = [each for each in _changes(full) if each.what not in enough]
         found += _that_fit(spec, [replace(each, what=f"recompute full, {each.what}") for each in both], constants)
