@@ -99,7 +99,10 @@ def test_each_rule_says_its_numbers(strategy, says):
             Strategy(data_parallel=32, expert_parallel=32),
             "expert_parallel 32 does not divide 16 experts; 4, 8 and 16 do",
         ),
-        (Strategy(data_parallel=4, expert_parallel=8), "does not divide the 4 data and context parallel ranks"),
+        (
+            Strategy(data_parallel=4, expert_parallel=8),
+            "does not divide the 4 ranks of a stage that it is taken from; 1, 2 and 4 do",
+        ),
         (Strategy(data_parallel=2, expert_parallel=2, stack="deepspeed-none"), ""),
         (Strategy(tensor_parallel=5), "does not divide the experts' width 1408"),
     ],
@@ -114,8 +117,11 @@ def test_rules_of_mixtures(strategy, says):
 
 
 def test_expert_parallel_ranks_come_out_of_context_parallel_ones():
-    """Eight expert parallel ranks are fine where data and context parallel ranks together are eight."""
+    """Eight are fine where data and context parallel ranks together are eight, or tensor ranks split no expert."""
     assert texts(Strategy(data_parallel=4, context_parallel=2, expert_parallel=8), spec=MIXTURE) == []
+    folded = Strategy(data_parallel=4, tensor_parallel=2, expert_parallel=8, expert_tensor_parallel=1)
+    assert texts(folded, spec=MIXTURE) == []
+    assert len(texts(dataclasses.replace(folded, expert_tensor_parallel=2), spec=MIXTURE)) == 1
 
 
 @pytest.mark.parametrize(

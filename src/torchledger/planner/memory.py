@@ -139,7 +139,9 @@ def _shares(strategy: Strategy, level: int) -> Shares:
     if level == 0:
         return Shares(1, 1, 1, 1, 1, 1)
     dense = strategy.num_sharers
-    expert = dense // strategy.expert_parallel or 1
+    tensor = strategy.tensor_parallel
+    within = strategy.expert_tensor_parallel or tensor
+    expert = dense * tensor // (strategy.expert_parallel * within) or 1
     gradient, weight = level >= 2, level == 3
     return Shares(
         dense,

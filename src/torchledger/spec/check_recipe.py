@@ -41,9 +41,13 @@ def strategy_mistakes(strategy: Strategy) -> list[Mistake]:
     ]
     if strategy.shard_level not in range(4):
         found.append(("shard_level", f"must be 0, 1, 2 or 3 (ZeRO's stages), is {strategy.shard_level}"))
-    if not found and strategy.data_parallel % strategy.expert_parallel != 0:
-        ranks = strategy.data_parallel
-        message = f"{strategy.expert_parallel} does not divide data_parallel {ranks}, from whose ranks it is taken"
+    within = strategy.expert_tensor_parallel or strategy.tensor_parallel
+    ranks = strategy.data_parallel * strategy.context_parallel * strategy.tensor_parallel
+    if not found and ranks % (strategy.expert_parallel * within) != 0:
+        taken = (
+            f"{strategy.expert_parallel} · {within} ranks of each expert" if within > 1 else strategy.expert_parallel
+        )
+        message = f"{taken} does not divide the {ranks} data, context and tensor parallel ranks it is taken from"
         found.append(("expert_parallel", message))
     return found
 
