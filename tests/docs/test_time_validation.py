@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from torchledger.planner.measured import read_rows
+from torchledger.planner.measured_cells import COLUMNS
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -98,3 +101,17 @@ def test_the_page_is_current(made):
     module, readings = made
     page = module.page(readings, module.estimated, module.held, module.under)
     assert module.TARGET.read_text(encoding="utf-8") == page, "run `make validation`"
+
+
+def test_the_page_of_rows_lists_every_column():
+    """A user's table has the columns that the reader knows, each with what it holds."""
+    text = (DOCS / "measured-rows.md").read_text(encoding="utf-8")
+    assert [column for column, told in COLUMNS.items() if f"| `{column}` | {told} |" not in text] == []
+
+
+def test_the_example_table_of_the_page_is_read(tmp_path):
+    """What the page shows as a table of one's own is one."""
+    text = (DOCS / "measured-rows.md").read_text(encoding="utf-8")
+    path = tmp_path / "mine.csv"
+    path.write_text(text.split("```csv\n", 1)[1].split("```", 1)[0], encoding="utf-8")
+    assert [(row.strategy.data_parallel, row.strategy.shard_level) for row in read_rows(path)] == [(8, 1), (16, 3)]
