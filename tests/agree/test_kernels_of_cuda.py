@@ -6,7 +6,7 @@ import pytest
 import torch
 from architectures import BY_NAME, SPECS
 
-from torchledger.formula import count, memory
+from torchledger.formula import count, memory, parts
 from torchledger.spec import Recipe, presets
 from torchledger.tracer import trace_step
 from torchledger.trainer.step import build_step, example_batch
@@ -74,3 +74,25 @@ def test_presets_at_their_widths_agree(name, precision):
         spec, replace(recipe, precision="fp32") if pure else recipe, stored=torch.bfloat16 if pure else None
     )
     _agree(spec, recipe, trace)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "recompute", "vocab_size"),
+    [
+        ("gpt2", "bf16", "none", None),
+        ("qwen-3-0.6b", "bf16-pure", "full", None),
+        ("qwen-3-0.6b", "bf16-pure", "none", 1000),
+        ("gpt2", "bf16", "full", 1000),
+    ],
+)
+def test_the_peak_is_the_traces_but_for_a_layers_own_gradients(name, precision, recompute, vocab_size):
+    """Tensors of the trace at its peak, and at most the gradients of the fullest part more; never below them by 1 %."""
+    spec = replace(presets.get(name), num_layers=3)
+    spec = spec if vocab_size is None else replace(spec, vocab_size=vocab_size)
+    recipe = Recipe(batch_size=4, sequence_length=256, precision=precision, recompute=recompute)
+    pure = precision == "bf16-pure"
+    stored = torch.bfloat16 if pure else None
+    peak = _traced(spec, replace(recipe, precision="fp32") if pure else recipe, stored=stored).peak()
+    tensors = sum(size for part, size in peak.by_part().items() if part not in {"workspace", "inside the kernel"})
+    own = max(sum(each.num_bytes for each in part.parameters if each.tied_to is None) for part in parts(spec, recipe))
+    assert 0.99 * tensors <= memory(spec, recipe, kernels="cuda").peak_bytes <= tensors + own

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -6,13 +7,15 @@ from hypothesis import strategies as st
 
 from torchledger.formula.parameters import (
     Parameter,
+    layer_parameters,
     num_active_parameters,
     num_embedding_parameters,
     num_parameters,
+    num_prediction_parameters,
     parameters,
 )
 from torchledger.ledger import fold_path
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, NormSpec, PositionSpec, Recipe
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, NormSpec, PositionSpec, Recipe, presets
 
 V, P, L, D, F, H = 101, 32, 3, 24, 40, 4
 
@@ -260,3 +263,17 @@ def test_sizes_may_be_symbols():
     by_hand = 2 * v * d + n * (2 * d * h * s + 2 * d * k * s + 3 * d * f + 2 * d) + d
     assert sympy.expand(num_parameters(spec) - by_hand) == 0
     assert num_embedding_parameters(spec) == v * d
+
+
+def test_prediction_layers_are_trained_but_no_part_of_the_published_number():
+    """DeepSeek-V3: 671B, and for training one layer more of 11.5B with a map [D, 2·D] and three norms."""
+    published = presets.get("deepseek-v3")
+    trained = replace(published, num_prediction_layers=1)
+    assert num_parameters(trained) == num_parameters(published)
+    mixture = sum(each.total for each in layer_parameters(published, is_moe=True))
+    assert round(mixture / 1e9, 1) == 11.5
+    assert num_prediction_parameters(trained) == mixture + 2 * 7168**2 + 3 * 7168
+    every = sum(each.total for each in parameters(trained))
+    assert every == num_parameters(published) + num_prediction_parameters(trained)
+    assert sum(each.total for each in parameters(trained, expand=True)) == every
+    assert num_prediction_parameters(published) == 0

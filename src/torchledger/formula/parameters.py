@@ -116,7 +116,8 @@ def layer_parameters(
 def prediction_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tuple[Parameter, ...]:
     """Those of one prediction layer: two norms, a map [D, 2·D], a layer, a norm before the shared head.
 
-    DeepSeek-V3's one has 11.5B beside the model's 671B (github.com/deepseek-ai/DeepSeek-V3, README_WEIGHTS.md).
+    DeepSeek-V3's one has 11.6B beside the model's 671B; its README_WEIGHTS.md tells 11.5B, which is the layer without
+    the map of 2·7168² = 0.1B.
     """
     D, frozen = spec.hidden_size, recipe is not None and not trains(recipe, "prediction")
     own = (
