@@ -60,6 +60,11 @@ def stream_format(recipe: Recipe, stack: Stack) -> str:
     return "fp16" if precision.startswith("fp16") else "bf16"
 
 
+def stream_bytes_of(recipe: Recipe, stack: Stack) -> int:
+    """Bytes of an element of the residual stream."""
+    return 4 if stream_format(recipe, stack) == "fp32" else 2
+
+
 def meant_precision(recipe: Recipe, stack: Stack) -> Precision:
     """The precision that the formula is asked for: what the stack means, and whole layers cast where it casts them."""
     precision = stack.precision(recipe.precision)
@@ -79,10 +84,10 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
     """Embedding, one layer of each kind, head, as one rank of the layout runs them."""
     shard = sharded_spec(spec, strategy, stack)
     asked = formula_recipe(recipe, strategy, stack)
-    stream = 4 if stream_format(recipe, stack) == "fp32" else 2
+    stream = stream_bytes_of(recipe, stack)
     found = []
     for part in parts(shard, asked, kernels=kernels_of_stack(stack)):
-        exchanges = exchanges_of(part, spec, recipe, strategy, stack, stream)
+        exchanges = exchanges_of(part, spec, recipe, strategy, stack)
         found.append(
             Piece(
                 _block(part, spec, asked, strategy, stack, shard=shard, stream=stream),
@@ -101,9 +106,9 @@ def kernels_of_stack(stack: Stack) -> Kernels:
     return replace(kernels, selective=stack.selective, loss=stack.loss or kernels.loss)
 
 
-def exchanges_of(
-    part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack, element_bytes: int
-) -> tuple[Exchange, ...]:
+def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) -> tuple[Exchange, ...]:
+    """What the ranks that share a part send each other for one micro-batch, recompute included."""
+    element_bytes = stream_bytes_of(recipe, stack)
     if part.kind == "embedding":
         return embedding_exchanges(spec, recipe, strategy, element_bytes)
     if part.kind == "head":

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from torchledger.formula import parts
 from torchledger.planner.assembly import layers_of_chunks
-from torchledger.planner.block import exchanges_of, meant_precision, stream_format
+from torchledger.planner.block import exchanges_of, meant_precision
 from torchledger.planner.bound import PieceFloor, floors
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.exchange import group_of
@@ -130,7 +130,6 @@ class Bounds:
         self._stack = stack(base.stack)
         self._levels = tuple(level for level in axes.shard_levels if level in self._stack.shard_levels) or (0,)
         self._parts = parts(estimator.spec, estimator.recipe)
-        self._stream = 4 if stream_format(estimator.recipe, self._stack) == "fp32" else 2
         self._floors: dict[tuple[Recompute, bool], tuple[PieceFloor, ...]] = {}
         self._exchanged: dict[tuple[object, ...], Exchanged] = {}
         recipe, constants = estimator.recipe, estimator.constants
@@ -288,7 +287,7 @@ class Bounds:
         blocks, causes = [], dict.fromkeys(_CAUSES.values(), 0.0)
         for part in self._parts:
             phases = dict.fromkeys(_PHASES, 0.0)
-            for each in exchanges_of(part, estimator.spec, estimator.recipe, strategy, self._stack, self._stream):
+            for each in exchanges_of(part, estimator.spec, estimator.recipe, strategy, self._stack):
                 group = group_of(each.cause, strategy)
                 seconds = estimator.fabric.seconds(each.op, each.num_bytes, *group) * each.times
                 if each.is_hidden:

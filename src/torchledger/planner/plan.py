@@ -14,7 +14,7 @@ from statistics import NormalDist
 from torchledger.formula import count
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS
 from torchledger.machine import Chip, Cluster
-from torchledger.planner.block import meant_precision, stream_format
+from torchledger.planner.block import meant_precision, stream_bytes_of
 from torchledger.planner.causes import stage_seconds
 from torchledger.planner.constants import Constants
 from torchledger.planner.energy import carbon_kg, power
@@ -98,7 +98,7 @@ def _stage_plans(estimator: Estimator, strategy: Strategy, step: StepCost) -> It
     lines = time_lines(strategy, step, rules)
     pieces = {piece.block: piece for piece in estimator.costed(strategy).pieces}
     costed = estimator.stages(strategy)
-    size = 4 if stream_format(estimator.recipe, stack(strategy.stack)) == "fp32" else 2
+    size = stream_bytes_of(estimator.recipe, stack(strategy.stack))
     for stage, chunks, slots in zip(estimator.held(strategy), costed, lines, strict=True):
         ledger = stage_ledger(
             tuple(tuple((pieces[block], count) for block, count in chunk) for chunk in stage.chunks),
