@@ -51,12 +51,13 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         gradient = stack.gradient_bytes.get(precision, computed)
     sharers = strategy.num_sharers
     ranks = strategy.data_parallel * strategy.context_parallel
+    taken = strategy.expert_parallel * (strategy.expert_tensor_parallel or strategy.tensor_parallel)
     once = strategy.pipeline_parallel > 1 and not (strategy.reshard and stack.reshard)
     return DataRules(
         weight_bytes=computed,
         gradient_bytes=gradient,
         dense=(sharers if strategy.shard_level else ranks, strategy.tensor_parallel),
-        expert=(max(1, ranks // strategy.expert_parallel), strategy.tensor_parallel * strategy.expert_parallel),
+        expert=(max(1, ranks * strategy.tensor_parallel // taken), taken),
         replicas=(ranks // sharers if strategy.shard_level else 1, strategy.tensor_parallel * sharers),
         level=strategy.shard_level,
         reshard=strategy.reshard and not once,

@@ -52,11 +52,17 @@ def group_of(cause: Cause, strategy: Strategy) -> tuple[int, int]:
 
     >>> group_of("context", Strategy(tensor_parallel=8, context_parallel=2))
     (2, 8)
+
+    Ranks that split an expert lie next to each other, and then those of the other experts: where tensor parallelism
+    splits none, all of a stage's ranks take part.
+
+    >>> group_of("expert", Strategy(tensor_parallel=2, data_parallel=32, expert_parallel=64, expert_tensor_parallel=1))
+    (64, 1)
     """
     if cause == "context":
         return strategy.context_parallel, strategy.tensor_parallel
     if cause == "expert":
-        return strategy.expert_parallel, strategy.tensor_parallel // (strategy.expert_tensor_parallel or 1) or 1
+        return strategy.expert_parallel, strategy.expert_tensor_parallel or strategy.tensor_parallel
     return strategy.tensor_parallel, 1
 
 
