@@ -9,6 +9,7 @@ from torchledger.planner.data_parallel import exposed, gather_s, reduce_s
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.outcome import CAUSES
 from torchledger.planner.piece_cost import PieceCost
+from torchledger.planner.schedule import runs_of_chunk
 from torchledger.planner.stage import Block
 from torchledger.planner.step import Chunk, StepCost, StepRules
 from torchledger.spec import Strategy
@@ -31,9 +32,10 @@ def stage_seconds(
     What a stage waits for another one's longer end of the step is bubble too.
     """
     found = dict.fromkeys(CAUSES, 0.0)
+    runs = runs_of_chunk(strategy.schedule, strategy.pipeline_parallel, rules.num_micro_batches)
     for chunk in stage:
         for block, cost, count in chunk:
-            times = count * rules.num_micro_batches
+            times = count * runs
             for cause, seconds in _block_seconds(cost):
                 found[cause] += seconds * times
             if rules.data.each_layer:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import NormalDist
+from typing import Any
 
 from torchledger.formula import count
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS
@@ -96,17 +97,14 @@ def plan(
 def _stage_plans(estimator: Estimator, strategy: Strategy, step: StepCost) -> Iterator[StagePlan]:
     rules = estimator.rules(strategy)
     lines = time_lines(strategy, step, rules)
-    pieces = {piece.block: piece for piece in estimator.costed(strategy).pieces}
+    exchanges = {piece.block: piece.exchanges for piece in estimator.costed(strategy).pieces}
     costed = estimator.stages(strategy)
-    size = stream_bytes_of(estimator.recipe, stack(strategy.stack))
+    own = stack(strategy.stack)
+    meant: dict[str, Any] = {"precision": own.precision(estimator.recipe.precision)}
+    recipe = replace(estimator.recipe, **meant)
+    size = stream_bytes_of(estimator.recipe, own)
     for stage, chunks, slots in zip(estimator.held(strategy), costed, lines, strict=True):
-        ledger = stage_ledger(
-            tuple(tuple((pieces[block], count) for block, count in chunk) for chunk in stage.chunks),
-            strategy,
-            rules,
-            estimator.recipe.optimizer,
-            element_bytes=size,
-        )
+        ledger = stage_ledger(stage, exchanges, strategy, rules, recipe, element_bytes=size)
         seconds = stage_seconds(
             chunks, stage.index, step, strategy, rules, fabric=estimator.fabric, constants=estimator.constants
         )

@@ -47,7 +47,7 @@ def pipeline_time(schedule: Schedule, costs: StageCosts, num_micro_batches: int,
         runs = runs_of(costs)
         busy = [num_micro_batches * sum(cost) for _, cost, size in runs for _ in range(size)]
     else:
-        each_way = num_micro_batches / 2 if schedule == "dualpipe" else num_micro_batches
+        each_way = runs_of_chunk(schedule, num_stages, num_micro_batches)
         busy = [each_way * sum(map(sum, chunks)) for chunks in costs]
     if num_stages == 1:
         return PipelineTime(busy[0], (busy[0],), (0.0,), 0.0)
@@ -100,6 +100,15 @@ def parts(schedule: Schedule, num_stages: int, virtual_stages: int) -> tuple[tup
     if schedule == "dualpipe" and num_stages > 1:
         return tuple((rank, num_stages - 1 - rank) for rank in ranks)
     return tuple(tuple(rank + chunk * num_stages for chunk in range(virtual_stages)) for rank in ranks)
+
+
+def runs_of_chunk(schedule: Schedule, num_stages: int, num_micro_batches: int) -> float:
+    """Micro-batches that each chunk of a rank runs in a step: all, or with `dualpipe` the half that comes from its end.
+
+    >>> runs_of_chunk("interleaved", 4, 8), runs_of_chunk("dualpipe", 4, 8)
+    (8, 4.0)
+    """
+    return num_micro_batches / 2 if schedule == "dualpipe" and num_stages > 1 else num_micro_batches
 
 
 @lru_cache(maxsize=4096)

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from torchledger import ops
 from torchledger.formula import Parameter
 from torchledger.formula.optimizer import optimizer_lines
 from torchledger.ledger import Ledger, Line
-from torchledger.ops import Piece as Operation
-from torchledger.planner.block import Piece
+from torchledger.ops import Piece
 from torchledger.planner.data_parallel import DataRules
 from torchledger.planner.exchange import Exchange, group_of
-from torchledger.planner.stage import Block
+from torchledger.planner.schedule import parts, runs_of_chunk
+from torchledger.planner.stage import Block, Stage
 from torchledger.planner.step import StepRules
-from torchledger.spec import OptimizerSpec, Strategy
+from torchledger.spec import Recipe, Strategy
 
 
 def stage_ledger(
-    stage: Sequence[Sequence[tuple[Piece, int]]],
+    stage: Stage,
+    exchanges: Mapping[Block, Sequence[Exchange]],
     strategy: Strategy,
     rules: StepRules,
-    optimizer: OptimizerSpec,
+    recipe: Recipe,
     *,
     element_bytes: int,
-    assumptions: Sequence[str] = (),
 ) -> Ledger:
     """The ledger of a rank.
 
     Args:
-        stage: per chunk, its blocks with their exchanges and how many of each.
+        stage: what it holds.
+        exchanges: of each of its blocks, for one micro-batch.
         strategy: the layout.
         rules: number of micro-batches, groups and formats of data parallelism.
-        optimizer: which one updates.
-        element_bytes: of what tensor and pipeline parallel ranks send.
-        assumptions: carried into the ledger.
+        recipe: the optimizer, and the precision as the stack means it.
+        element_bytes: of the residual stream, which tensor and pipeline parallel ranks send.
     """
-    lines = [*_computed(stage, strategy, rules, element_bytes), *_updated(stage, strategy, rules, optimizer)]
-    return Ledger.of(lines, assumptions=list(assumptions))
+    runs = math.ceil(runs_of_chunk(strategy.schedule, strategy.pipeline_parallel, rules.num_micro_batches))
+    ran = ((block, exchanges[block], count * runs) for block, count in stage.blocks)
+    return Ledger.of(
+        [
+            *(line for each in ran for line in _computed(*each, strategy, element_bytes)),
+            *_sent(stage, strategy, runs, rules.send_bytes, element_bytes),
+            *_updated(stage, rules.data, runs, recipe),
+        ]
+    )
 
 
 def exchange_line(exchange: Exchange, strategy: Strategy, element_bytes: int) -> Line:
@@ -53,7 +61,7 @@ def exchange_line(exchange: Exchange, strategy: Strategy, element_bytes: int) ->
     return piece.line(exchange.module, phase="communication", times=exchange.times)
 
 
-def collective(op: str, num_bytes: float, size: int, element_bytes: float) -> tuple[Operation, ...]:
+def collective(op: str, num_bytes: float, size: int, element_bytes: float) -> tuple[Piece, ...]:
     """The rule of `ops` for a collective over a whole tensor of so many bytes."""
     elements = num_bytes / element_bytes
     if op == "send":
@@ -65,59 +73,54 @@ def collective(op: str, num_bytes: float, size: int, element_bytes: float) -> tu
 
 
 def _computed(
-    stage: Sequence[Sequence[tuple[Piece, int]]], strategy: Strategy, rules: StepRules, element_bytes: int
+    block: Block, exchanges: Sequence[Exchange], times: int, strategy: Strategy, element_bytes: int
 ) -> Iterator[Line]:
-    for index, chunk in enumerate(stage):
-        for piece, count in chunk:
-            times = count * rules.num_micro_batches
-            for line in piece.block.lines:
-                yield line.repeated(times)
-            for exchange in piece.exchanges:
-                yield exchange_line(exchange, strategy, element_bytes).repeated(times)
-        if strategy.pipeline_parallel > 1:
-            (sent,) = ops.send(rules.send_bytes / element_bytes, element_bytes=element_bytes)
-            # the activations on, their gradients back
-            yield sent.line("", phase="communication", times=2 * rules.num_micro_batches)
-        del index
+    """What a block runs and what its ranks send each other, so many times."""
+    for line in block.lines:
+        yield line.repeated(times)
+    for exchange in exchanges:
+        yield exchange_line(exchange, strategy, element_bytes).repeated(times)
 
 
-def _updated(
-    stage: Sequence[Sequence[tuple[Piece, int]]], strategy: Strategy, rules: StepRules, optimizer: OptimizerSpec
-) -> Iterator[Line]:
+def _sent(stage: Stage, strategy: Strategy, runs: int, num_bytes: float, element_bytes: int) -> Iterator[Line]:
+    """Activations to the rank with the next part of the model, their gradients to the one with the part before."""
+    held = parts(strategy.schedule, strategy.pipeline_parallel, strategy.virtual_stages)
+    last = max(map(max, held))
+    times = runs * sum((part < last) + (part > 0) for part in held[stage.index])
+    if times:
+        (piece,) = ops.send(num_bytes / element_bytes, element_bytes=element_bytes)
+        yield piece.line("", phase="communication", times=times)
+
+
+def _updated(stage: Stage, data: DataRules, runs: int, recipe: Recipe) -> Iterator[Line]:
     """Gradients reduced, weights gathered, the optimizer's step on what this rank updates."""
-    data = rules.data
-    blocks = [(piece.block, count) for chunk in stage for piece, count in chunk]
-    for block, count in blocks:
-        yield from _reduced(block, count, data, rules.num_micro_batches)
-    dense = sum(block.num_trainable * count for block, count in blocks)
-    expert = sum(block.num_trainable_expert * count for block, count in blocks)
+    for block, count in stage.blocks:
+        yield from _reduced(block, count * runs if data.each_layer else count, data)
+    dense = sum(block.num_trainable * count for block, count in stage.blocks)
+    expert = sum(block.num_trainable_expert * count for block, count in stage.blocks)
     mine = dense / data.dense[0] + expert / data.expert[0] if data.level else dense + expert
-    yield from optimizer_lines([Parameter("parameters", (1, -(-mine // 1)))], optimizer)
-    del strategy
+    yield from optimizer_lines([Parameter("parameters", (1, math.ceil(mine)))], recipe.optimizer, recipe.precision)
 
 
-def _reduced(block: Block, count: int, data: DataRules, num_micro_batches: int) -> Iterator[Line]:
+def _reduced(block: Block, times: int, data: DataRules) -> Iterator[Line]:
     module = block.name
-    for trainable, held, (size, _) in (
+    gathers = 0 if not data.level else 2 if data.each_layer and data.reshard else 1
+    for trainable, held, group in (
         (block.num_trainable, block.num_parameters, data.dense),
         (block.num_trainable_expert, block.num_expert_parameters, data.expert),
     ):
-        if size == 1 or not held:
-            continue
-        times = count * (num_micro_batches if data.each_layer else 1)
-        gathers = 0 if not data.level else (2 if data.each_layer and data.reshard else 1)
-        if trainable:
+        size, replicas = group[0], data.replicas[0] if data.level and group == data.dense else 1
+        if trainable and size > 1:
             op = "reduce_scatter" if data.level else "all_reduce"
             (piece,) = collective(op, trainable * data.gradient_bytes, size, data.gradient_bytes)
             yield piece.line(module, phase="communication", times=times)
-        if gathers:
+        if trainable and replicas > 1:
+            shard = trainable * data.gradient_bytes / size
+            (piece,) = collective("all_reduce", shard, replicas, data.gradient_bytes)
+            yield piece.line(module, phase="communication", times=times)
+        if held and gathers and size > 1:
             (piece,) = collective("all_gather", held * data.weight_bytes, size, data.weight_bytes)
             yield piece.line(module, phase="communication", times=times * gathers)
-        if data.level and data.replicas[0] > 1 and trainable and size == data.dense[0]:
-            (piece,) = collective(
-                "all_reduce", trainable * data.gradient_bytes / size, data.replicas[0], data.gradient_bytes
-            )
-            yield piece.line(module, phase="communication", times=times)
 
 
 __all__ = ["collective", "exchange_line", "stage_ledger"]
