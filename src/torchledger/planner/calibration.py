@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Any, NamedTuple
 
 from torchledger.planner.constants import Constants
@@ -30,19 +30,22 @@ SPREADS: Mapping[str, float] = {
     "matmul_share": 0.15,
     "memory_share": 0.2,
     "host_s": 0.6,
-    "network_share": 0.4,
-    "link_share": 0.25,
+    "network_factor": 0.4,
+    "link_factor": 0.25,
     "overhead": 0.1,
 }
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "matmul_share": (0.2, 1.2),
     "memory_share": (0.2, 1.0),
-    "network_share": (0.05, 1.0),
-    "link_share": (0.1, 1.0),
+    "network_factor": (0.05, 1.5),
+    "link_factor": (0.2, 1.3),
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
 _SIGMA, _SIGMA_ROWS = 0.06, 3.0
 _STEP, _ROUNDS, _LARGEST_MOVE = 0.02, 8, 0.5
+#: Degrees of freedom of the rows' spread: a run that thrashed or was disturbed must not move the constants (Student's t
+#: in place of a normal, Gelman et al., section 17.2), and how often the weights that follow from it are renewed.
+_TAIL, _RENEWALS = 4.0, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,12 @@ def fit(
         weights=[1.0] * len(rows) if weights is None else list(weights),
     )
     names = tuple(name for name in spreads if getattr(start, name) is not None)
-    now = _most_likely(seen, start, {name: spreads[name] for name in names})
+    free = {name: spreads[name] for name in names}
+    now = _most_likely(seen, start, free)
+    told = seen.weights
+    for _ in range(_RENEWALS):
+        seen = seen._replace(weights=[w * t for w, t in zip(told, _trust(seen, now), strict=True)])
+        now = _most_likely(seen, now, free, start)
     found = _normal(seen, now, start, {name: spreads[name] for name in names})
     covariance = _inverse(found.matrix)
     explained = (w * _quadratic(covariance, s) / _SIGMA**2 for w, s in zip(seen.weights, found.slopes, strict=True))
@@ -146,10 +154,27 @@ class _Normal(NamedTuple):
     side: list[float]
 
 
-def _most_likely(seen: _Seen, start: Constants, spreads: Mapping[str, float]) -> Constants:
-    """Gauss and Newton's rounds from the prior's middle, each move and each constant within bounds."""
+def _trust(seen: _Seen, now: Constants) -> list[float]:
+    """Weight of each row under Student's t: 1 where it lies as far off as most, less where it lies farther."""
+    rest = [abs(g - math.log(predict(now))) for predict, g in zip(seen.predicts, seen.goal, strict=True)]
+    scale = max(_SIGMA, 1.4826 * median(rest))  # 1.4826: of a normal, the spread over the median distance
+    return [min(1.0, (_TAIL + 1) / (_TAIL + (each / scale) ** 2)) for each in rest]
+
+
+def _most_likely(
+    seen: _Seen, first: Constants, spreads: Mapping[str, float], middle: Constants | None = None
+) -> Constants:
+    """Gauss and Newton's rounds, each move and each constant within bounds.
+
+    Args:
+        seen: the rows.
+        first: where they begin.
+        spreads: of the prior.
+        middle: of the prior; nothing is where they begin.
+    """
+    start = first if middle is None else middle
     names = tuple(spreads)
-    at = [math.log(getattr(start, name)) for name in names]
+    at = [math.log(getattr(first, name)) for name in names]
     for _ in range(_ROUNDS):
         found = _normal(seen, _at(start, names, at), start, spreads)
         move = _solve(found.matrix, found.side)

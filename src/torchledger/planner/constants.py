@@ -29,8 +29,8 @@ class Constants:
         kernel_s: seconds that a kernel takes to start and to fill the chip.
         host_s: seconds that the host needs to issue an operation of an eager stack; a device that is faster waits.
         checkpoint_host_s: seconds that the host needs more for each layer that is recomputed.
-        link_share, network_share: of the nominal bandwidth inside an island and between islands, what collectives
-            sustain; nothing: the defaults of the links.
+        link_factor, network_factor: rates of collectives inside an island and between islands, over those that are
+            published of links of their kind (`data/links.toml`).
         drag: of two things that overlap, how much of the shorter shows all the same.
         overhead: what a step takes over the sum of its parts: jitter, stragglers of one island, gaps that no part
             explains.
@@ -45,8 +45,8 @@ class Constants:
     kernel_s: float = 3e-6
     host_s: float = 1e-5
     checkpoint_host_s: float = 1e-4
-    link_share: float | None = None
-    network_share: float | None = None
+    link_factor: float = 1.0
+    network_factor: float = 1.0
     drag: float = 0.1
     overhead: float = 1.0
     straggler: float = 0.005

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.machine import Cluster
+from torchledger.machine.link import Link
 from torchledger.planner.assembly import Assembly, assemble
 from torchledger.planner.block import Piece, meant_precision, pieces
 from torchledger.planner.chipset import chipset_of
@@ -61,9 +62,7 @@ class Estimator:
         self.recipe = recipe
         self.cluster = cluster
         self.constants = default_constants(cluster.chip) if constants is None else constants
-        self.fabric = Fabric.of(
-            cluster, link_share=self.constants.link_share, network_share=self.constants.network_share
-        )
+        self.fabric = Fabric.of(_scaled(cluster, self.constants))
         self._pieces: dict[tuple[object, ...], tuple[Piece, ...]] = {}
         self._costed: dict[tuple[object, ...], Costed] = {}
         self._chips: dict[str, Chipset] = {}
@@ -259,4 +258,26 @@ def _with_copied_head(found: tuple[Piece, ...]) -> tuple[Piece, ...]:
         if each.block.kind == "head"
         else each
         for each in found
+    )
+
+
+def _scaled(cluster: Cluster, constants: Constants) -> Cluster:
+    """The cluster with links as fast as the constants say they are."""
+    if constants.link_factor == constants.network_factor == 1:
+        return cluster
+    return replace(
+        cluster,
+        scale_up=_faster(cluster.scale_up, constants.link_factor),
+        network=_faster(cluster.network, constants.network_factor),
+    )
+
+
+def _faster(link: Link | None, factor: float) -> Link | None:
+    if link is None:
+        return None
+    peer = link.bytes_per_s_per_peer
+    return replace(
+        link,
+        bytes_per_s_per_direction=link.bytes_per_s_per_direction * factor,
+        bytes_per_s_per_peer=None if peer is None else peer * factor,
     )
