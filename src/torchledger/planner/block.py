@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import cast
 
 from torchledger.formula import KERNELS, Activation, Kernels, Part, parts
+from torchledger.formula.optimizer import trained
 from torchledger.ledger import Line, Work
 from torchledger.planner.exchange import (
     Exchange,
@@ -134,8 +135,8 @@ def _block(
         lines=tuple(_line(each, spec, shard, strategy) for each in part.lines),
         num_parameters=sum(each.total for each in dense),
         num_expert_parameters=sum(each.total for each in experts),
-        num_trainable=sum(each.total for each in dense if each.trainable),
-        num_trainable_expert=sum(each.total for each in experts if each.trainable),
+        num_trainable=sum(each.total for each in trained(dense)),
+        num_trainable_expert=sum(each.total for each in trained(experts)),
         num_tensors=sum(each.times for each in (*dense, *experts)),
         largest_tensor=max((each.total // each.times for each in (*dense, *experts)), default=0),
         activations=kept,
@@ -180,6 +181,10 @@ def _with_all_keys(line: Line, strategy: Strategy) -> Line:
     return replace(line, shape=shape if line.kind == "attention" else line.shape, work=replace(work, **pairs))
 
 
+#: Modules that stand for every layer.
+_LAYERS = frozenset({"layers.*", "prediction.*"})
+
+
 def _is_between(name: str) -> bool:
     """Whether tensor parallelism leaves it whole: norms, residual additions, dropout, the embedding's output.
 
@@ -189,7 +194,7 @@ def _is_between(name: str) -> bool:
     if ".attention." in name or ".mlp." in name:
         return False
     last = name.rpartition(".")[2]
-    return name == "layers.*" or "norm" in last or name.startswith(("embedding", "position_embedding"))
+    return name in _LAYERS or "norm" in last or name.startswith(("embedding", "position_embedding"))
 
 
 def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, stack: Stack) -> Activation:
@@ -197,8 +202,9 @@ def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, sta
         return activation
     module, _, what = activation.name.partition(":")
     place, _, last = module.rpartition(".")
-    is_stream = place == "layers.*" and last in {"input", "sum", "output"}
-    is_input = what.strip() == "input" and activation.shape[-1] == spec.hidden_size and "output" not in last
+    is_stream = place in _LAYERS and last.removesuffix(" dropout mask") in {"input", "sum", "output"}
+    is_input = what.strip().startswith("input") and activation.shape[-1] == spec.hidden_size
+    is_input = is_input and last not in {"output", "down"}  # these read what tensor parallelism has split
     if is_stream or _is_between(module) or module == "output of the last layer":
         pass
     elif not (is_input and stack.regathers_inputs):
