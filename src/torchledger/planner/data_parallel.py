@@ -14,6 +14,8 @@ from torchledger.planner.stack import Stack
 from torchledger.planner.stage import Block
 from torchledger.spec import Recipe, Strategy
 
+_WEIGHTS_SHARDED = 3
+
 
 class DataRules(NamedTuple):
     """What the exchanges of a layout depend on beside sizes.
@@ -66,11 +68,15 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
 
 
 def gather_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
-    """Seconds to gather a block's weights from their shards."""
-    dense = fabric.seconds("all_gather", block.num_parameters * rules.weight_bytes, *rules.dense)
-    if not block.num_expert_parameters:
-        return dense
-    return dense + fabric.seconds("all_gather", block.num_expert_parameters * rules.weight_bytes, *rules.expert)
+    """Seconds to gather a block's weights from their shards: all of them with level 3, below it those just updated."""
+    whole = rules.level == _WEIGHTS_SHARDED
+    dense = block.num_parameters if whole else block.num_trainable
+    expert = block.num_expert_parameters if whole else block.num_trainable_expert
+    return sum(
+        fabric.seconds("all_gather", count * rules.weight_bytes, *group)
+        for count, group in ((dense, rules.dense), (expert, rules.expert))
+        if count
+    )
 
 
 def reduce_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
