@@ -1,0 +1,62 @@
+"""A step drawn as slots: in order, without overlap, to the end of the step."""
+
+from itertools import pairwise
+
+import pytest
+
+from torchledger.planner.estimator import Estimator
+from torchledger.planner.time_line import time_lines
+
+
+def drawn(layout):
+    """Time lines, cost and rules of a layout's step."""
+    estimator = Estimator(layout.spec, layout.recipe, layout.cluster)
+    step, rules = estimator.step(layout.strategy), estimator.rules(layout.strategy)
+    return time_lines(layout.strategy, step, rules), step
+
+
+def computing(line):
+    """What keeps the chip busy: sends run beside it."""
+    return [slot for slot in line if slot.what != "send"]
+
+
+def test_slots_are_in_order_and_none_overlaps_another(layouts):
+    """On every stage one thing at a time is computed, gathered or reduced, from 0 on."""
+    for layout in layouts[:40]:
+        for line in drawn(layout)[0]:
+            assert line[0].start_s >= 0
+            assert [slot.start_s for slot in line] == sorted(slot.start_s for slot in line)
+            for before, after in pairwise(computing(line)):
+                assert before.end_s <= after.start_s + 1e-12
+
+
+def test_passes_take_what_the_step_says_they_take(layouts):
+    """Forward, backward and weight gradient slots of a stage add up to its busy seconds."""
+    for layout in layouts[:40]:
+        lines, step = drawn(layout)
+        for line, busy_s in zip(lines, step.pipeline.busy_s, strict=True):
+            passes = [s for s in line if s.what in {"forward", "backward", "weight gradient"}]
+            assert sum(s.end_s - s.start_s for s in passes) == pytest.approx(busy_s, rel=1e-9)
+
+
+def test_the_longest_line_ends_with_the_step(layouts):
+    """The last slot ends where the step does, but for stragglers and what the loop itself takes.
+
+    The closed form of a pipeline may be shorter than its simulation by the bounds that `schedule` states: 4 % here.
+    """
+    for layout in layouts[:40]:
+        estimator = Estimator(layout.spec, layout.recipe, layout.cluster)
+        lines, step = drawn(layout)
+        end = max(line[-1].end_s for line in lines)
+        alone = step.step_s - step.straggler_s - estimator.constants.step_s
+        assert alone * (1 - 1e-9) <= end <= alone * 1.04
+
+
+def test_the_optimizer_comes_last_and_gathering_first(layouts):
+    """Every rank updates after its gradients are reduced, and gathers weights before its first pass."""
+    for layout in layouts[:40]:
+        lines, step = drawn(layout)
+        for index, line in enumerate(lines):
+            assert line[-1].what == "optimizer"
+            assert [s.what for s in line[-2:-1]] == ["reduce"] or not step.reduce_s[index]
+            assert (line[0].what == "gather") == (step.gather_s[index] > 0)
