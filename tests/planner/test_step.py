@@ -1,0 +1,159 @@
+"""From seconds of blocks to seconds of a step, by arithmetic on made-up blocks."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from torchledger.planner.constants import Constants
+from torchledger.planner.data_parallel import DataRules
+from torchledger.planner.piece_cost import PhaseCost, PieceCost
+from torchledger.planner.stage import Block
+from torchledger.planner.step import StepRules, step_cost
+from torchledger.spec import Strategy
+
+#: Nothing but the parts themselves: no drag, no loop, no stragglers.
+PLAIN = Constants(drag=0.0, step_s=0.0, straggler=0.0)
+ALONE = DataRules(2, 4, dense=(1, 1), expert=(1, 1), replicas=(1, 1), level=0, reshard=True, each_layer=False)
+#: Of a parameter: 2 bytes gathered, 4 reduced.
+SHARED = ALONE._replace(dense=(8, 1))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A second for every 10 bytes, whatever the collective; a second a send."""
+
+    def seconds(self, op, num_bytes, _size, _stride):
+        """Of a collective."""
+        return 1.0 if op == "send" else num_bytes / 10
+
+
+def block(name="layer", num_parameters=10):
+    return Block(name, "layer", (), num_parameters, 0, num_parameters, 0, 1, num_parameters, (), 0, 0, 0, 0, 0)
+
+
+def cost(forward, backward, weight, recompute=0.0):
+    return PieceCost(*(PhaseCost(each, ()) for each in (forward, recompute, backward, weight)))
+
+
+LAYER = (block(), cost(1, 2, 3), 4)
+HEAD = (block("head", 20), cost(5, 6, 7), 1)
+
+
+def rules(num_micro_batches=2, data=ALONE, optimizer_s=0.0, doublings=0):
+    return StepRules(num_micro_batches, 8, optimizer_s, data, doublings)
+
+
+def step(stages, strategy=None, constants=PLAIN, **given):
+    return step_cost(stages, strategy or Strategy(), rules(**given), Network(), constants)
+
+
+def test_one_rank_runs_its_blocks_for_every_micro_batch():
+    """A step is m · sum over blocks of count · (forward + backward + weight)."""
+    assert step([[[LAYER, HEAD]]], num_micro_batches=3).step_s == 3 * (4 * (1 + 2 + 3) + (5 + 6 + 7))
+
+
+def test_recompute_is_part_of_the_backward_pass():
+    """What runs again is added to a chunk's backward pass."""
+    chunk = [(block(), cost(1, 2, 3, recompute=1), 4)]
+    assert step([[chunk]]).chunks[0][0] == (4 * 1, 4 * (1 + 2), 4 * 3)
+
+
+def test_even_stages_wait_for_the_others_but_one():
+    """1F1B: (m + p - 1) · (forward + backward) and sends of what fills and drains (arXiv:2104.04473, section 2.2.1)."""
+    found = step([[[LAYER]]] * 4, Strategy(pipeline_parallel=4), num_micro_batches=8)
+    without_sends = (8 + 4 - 1) * 4 * (1 + 2 + 3)
+    assert found.step_s == found.pipeline.total_s == without_sends + found.pipeline.send_exposed_s
+    assert found.pipeline.send_exposed_s >= 2 * (4 - 1) * 1.0
+    assert found.send_s == 1.0
+
+
+def test_gradients_that_do_not_overlap_show_in_full():
+    """Level 0 all-reduces 4 bytes a parameter once a step: (4 · 10 + 20) · 4 / 10 seconds."""
+    strategy = Strategy(data_parallel=8, overlap_data=False)
+    found = step([[[LAYER, HEAD]]], strategy, data=SHARED)
+    assert found.reduce_s == ((4 * 10 + 20) * 4 / 10,)
+    assert found.gather_s == (0.0,)
+    assert found.step_s == 2 * 42 + 24
+
+
+@pytest.mark.parametrize(("backward", "shows"), [(100, 0), (3, 24 - (4 * 3 + 3))])
+def test_gradients_hide_behind_the_last_backward_pass(backward, shows):
+    """What shows is what the reduction of 24 s takes longer than one micro-batch's backward pass."""
+    blocks = [(block(), cost(1, backward, 0), 4), (block("head", 20), cost(1, backward, 0), 1)]
+    assert step([[blocks]], Strategy(data_parallel=8), data=SHARED).reduce_s == (shows,)
+
+
+def test_drag_shows_a_share_of_what_is_hidden():
+    """With a drag of 0.1 a hidden reduction of 24 s shows 2.4 s."""
+    blocks = [(block(), cost(1, 100, 0), 4), (block("head", 20), cost(1, 100, 0), 1)]
+    found = step([[blocks]], Strategy(data_parallel=8), replace(PLAIN, drag=0.1), data=SHARED)
+    assert found.reduce_s == (pytest.approx(0.1 * 24),)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_sharded_states_gather_the_new_weights_once_a_step(level):
+    """Levels 1 and 2 gather 2 bytes a parameter and reduce 4: 12 and 24 seconds for 60 of them."""
+    strategy = Strategy(data_parallel=8, shard_level=level, overlap_data=False)
+    found = step([[[LAYER, HEAD]]], strategy, data=SHARED._replace(level=level))
+    assert (found.gather_s, found.reduce_s) == (((4 * 10 + 20) * 2 / 10,), ((4 * 10 + 20) * 4 / 10,))
+
+
+@pytest.mark.parametrize(("reshard", "gathers"), [(True, 2), (False, 1)])
+def test_level_3_gathers_every_layer_for_every_pass(reshard, gathers):
+    """Each layer's 20 bytes are gathered once or twice a micro-batch and its 40 bytes of gradients reduced.
+
+    One more gathering of the first block and one more reduction have nothing beside them.
+    """
+    strategy = Strategy(data_parallel=8, shard_level=3, reshard=reshard, overlap_data=False)
+    data = SHARED._replace(level=3, reshard=reshard, each_layer=True)
+    found = step([[[LAYER]]], strategy, data=data)
+    each = gathers * 10 * 2 / 10 + 10 * 4 / 10
+    assert found.step_s == pytest.approx(2 * 4 * (6 + each) + 10 * 2 / 10 + 10 * 4 / 10)
+
+
+def test_level_3_hides_behind_the_layer_beside_it():
+    """A gathering of 2 s beside a forward pass of 1 s shows 1 s; 2 + 4 s beside a backward pass of 5 s show 1 s."""
+    strategy = Strategy(data_parallel=8, shard_level=3)
+    found = step([[[LAYER]]], strategy, data=SHARED._replace(level=3, each_layer=True))
+    assert found.chunks[0][0] == (4 * (1 + 1), 4 * (2 + 1), 4 * 3)
+
+
+def test_replicas_of_a_shard_group_add_up_their_shards():
+    """HSDP: beside the reduction of 40 bytes, an all-reduce of a shard of 40/8 bytes."""
+    strategy = Strategy(data_parallel=32, shard_group=8, shard_level=3, overlap_data=False)
+    data = SHARED._replace(level=3, each_layer=True)
+    alone = step([[[LAYER]]], strategy, data=data).step_s
+    assert step([[[LAYER]]], strategy, data=data._replace(replicas=(4, 8))).step_s == pytest.approx(
+        alone + (2 * 4 + 1) * 40 / 8 / 10
+    )
+
+
+@pytest.mark.parametrize(("level", "share"), [(0, 1), (1, 8), (3, 8)])
+def test_the_optimizer_updates_its_shard_on_the_fullest_stage(level, share):
+    """60 and 40 parameters on two stages: 60 are updated, an eighth of them where states are sharded."""
+    data = SHARED._replace(level=level)
+    stages = [[[LAYER, HEAD]], [[LAYER]]]
+    found = step(stages, Strategy(pipeline_parallel=2, data_parallel=8, shard_level=level), data=data, optimizer_s=2.0)
+    assert found.optimizer_s == 60 / share * 2.0
+
+
+def test_the_loop_overhead_and_stragglers_are_added_to_what_runs():
+    """A step is what runs · overhead · (1 + straggler · doublings) + step_s: 84 · 1.1 · (1 + 0.01 · 3) + 0.5."""
+    constants = replace(PLAIN, overhead=1.1, straggler=0.01, step_s=0.5)
+    found = step([[[LAYER, HEAD]]], constants=constants, doublings=3)
+    assert found.step_s == pytest.approx(2 * 42 * 1.1 * (1 + 0.01 * 3) + 0.5)
+    assert found.straggler_s == pytest.approx(2 * 42 * (1.1 * 1.03 - 1))
+
+
+def test_virtual_stages_reduce_beside_more_micro_batches():
+    """With two chunks of two stages, gradients hide behind twice as many micro-batches' passes."""
+    small = [(block("layer", 100), cost(1, 1, 0), 1)]
+    one = step([[small + small]] * 2, Strategy(pipeline_parallel=2, data_parallel=8), num_micro_batches=4, data=SHARED)
+    two = step(
+        [[small, small]] * 2,
+        Strategy(pipeline_parallel=2, data_parallel=8, schedule="interleaved", virtual_stages=2),
+        num_micro_batches=4,
+        data=SHARED,
+    )
+    assert one.reduce_s[0] == 200 * 4 / 10 - 2 * 1
+    assert two.reduce_s[0] == 200 * 4 / 10 - 2 * 2 * 1
