@@ -28,7 +28,7 @@ from torchledger.planner.outcome import Estimate, StageMemory
 from torchledger.planner.piece_cost import PieceCost, piece_cost
 from torchledger.planner.schedule import in_flight
 from torchledger.planner.shard import micro_batch_size, num_micro_batches
-from torchledger.planner.stack import stack
+from torchledger.planner.stack import Stack, stack
 from torchledger.planner.stage import Block, Stage
 from torchledger.planner.step import StepCost, StepRules, step_cost
 from torchledger.planner.totals import StageTotals, totals
@@ -164,7 +164,7 @@ class Estimator:
         costed = self.costed(strategy)
         return StepRules(
             num_micro_batches=num_micro_batches(self.recipe, strategy),
-            send_bytes=costed.pieces[1].block.output_bytes,
+            send_bytes=_send_bytes(costed.pieces[1].block.output_bytes, strategy, rules),
             optimizer_s_per_parameter=update_bytes(self.recipe.optimizer, precision) / self.chips(strategy).bytes_per_s,
             data=data_rules(self.recipe, strategy, rules, precision),
             doublings=math.log2(max(1, self.cluster.num_islands)),
@@ -281,3 +281,9 @@ def _faster(link: Link | None, factor: float) -> Link | None:
         bytes_per_s_per_direction=link.bytes_per_s_per_direction * factor,
         bytes_per_s_per_peer=None if peer is None else peer * factor,
     )
+
+
+def _send_bytes(output_bytes: int, strategy: Strategy, rules: Stack) -> float:
+    """What one rank sends to the next stage; with sequence parallelism the stream is its own part already."""
+    cut = strategy.tensor_parallel if rules.scatters_sends and not strategy.sequence_parallel else 1
+    return output_bytes / cut

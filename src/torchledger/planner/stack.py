@@ -81,6 +81,8 @@ class Stack:
         uneven_layers: stages may have different numbers of layers.
         embeddings_as_layers: layers are spread as if embedding and head were one each.
         batched_sends: both neighbours' sends and receives are started together and waited for.
+        scatters_sends: what a pipeline stage hands on is cut by the tensor parallel ranks, each of which sends its part
+            and gathers the others' behind the network (arXiv:2104.04473, section 4.1).
         regathers_inputs: with sequence parallelism, a layer's inputs are kept divided and gathered again for the weight
             gradients; otherwise they are kept whole.
         overlap_data: its recipes hide gradient reduction and weight gathering behind computing.
@@ -135,6 +137,7 @@ class Stack:
     uneven_layers: bool = True
     embeddings_as_layers: bool = False
     batched_sends: bool = False
+    scatters_sends: bool = False
     regathers_inputs: bool = False
     overlap_data: bool = True
     overlap_tensor: bool = False
