@@ -56,21 +56,22 @@ def test_rows_that_agree_with_the_defaults_change_nothing() -> None:
 
 
 def test_nine_of_ten_new_rows_lie_in_the_interval() -> None:
-    """Clusters are drawn from the prior, five rows fitted, others predicted: the 90 % interval covers 85 to 97 %."""
+    """Clusters are drawn from the prior, five rows fitted, others predicted: the 90 % interval covers 85 to 98 %."""
     draw = random.Random(7)
     inside = total = 0
     for _ in range(120):
         truth = replace(
-            Constants(), **{name: getattr(Constants(), name) * math.exp(draw.gauss(0, s)) for name, s in SPREADS.items()}
+            Constants(),
+            **{name: getattr(Constants(), name) * math.exp(draw.gauss(0, s)) for name, s in SPREADS.items()},
         )
         made = [step(draw.uniform(0.2, 2), draw.uniform(0.1, 1), draw.uniform(0, 0.5)) for _ in range(10)]
-        seen = [(p, p(truth) * math.exp(draw.gauss(0, 0.06))) for p in made]
+        seen = [(p, p(truth) * math.exp(draw.gauss(0, 0.08))) for p in made]
         fitted = fit(seen[:5], Constants(), spreads=SPREADS)
         for predict, seconds in seen[5:]:
             low, high = fitted.interval(predict)
             inside += low <= seconds <= high
             total += 1
-    assert 0.85 <= inside / total <= 0.97
+    assert 0.85 <= inside / total <= 0.98
 
 
 @pytest.mark.parametrize("rows", [[], [(STEPS[0], 0.0)], [(STEPS[0], math.nan)]])

@@ -32,6 +32,7 @@ SPREADS: Mapping[str, float] = {
     "host_s": 0.6,
     "network_factor": 0.4,
     "link_factor": 0.25,
+    "unaligned_share": 0.4,
     "overhead": 0.1,
 }
 _BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -39,9 +40,10 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "memory_share": (0.2, 1.0),
     "network_factor": (0.05, 1.5),
     "link_factor": (0.2, 1.3),
+    "unaligned_share": (0.1, 1.0),
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
-_SIGMA, _SIGMA_ROWS = 0.06, 3.0
+_SIGMA, _SIGMA_ROWS = 0.08, 3.0
 _STEP, _ROUNDS, _LARGEST_MOVE = 0.02, 8, 0.5
 #: Degrees of freedom of the rows' spread: a run that thrashed or was disturbed must not move the constants (Student's t
 #: in place of a normal, Gelman et al., section 17.2), and how often the weights that follow from it are renewed.

@@ -45,6 +45,7 @@ def chipset_of(chip: Chip, constants: Constants, attention_kernel: str) -> Chips
         bytes_per_s=chip.memory_bandwidth * constants.memory_share,
         num_multiprocessors=num_multiprocessors(chip),
         kernel_s=constants.kernel_s,
+        unaligned_share=constants.unaligned_share,
     )
 
 

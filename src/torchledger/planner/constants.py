@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchledger.machine import Chip
+from torchledger.planner.efficiency import UNALIGNED_SHARE
 from torchledger.planner.errors import PlanError
 
 
@@ -26,6 +27,7 @@ class Constants:
             where nobody measured), what products and attention inside a training step sustain, at the clock that its
             power limit leaves.
         memory_share: of the memory's bandwidth, what kernels that only move bytes sustain.
+        unaligned_share: share of a product's rate that is left when its rows are aligned to two elements only.
         kernel_s: seconds that a kernel takes to start and to fill the chip.
         host_s: seconds that the host needs to issue an operation of an eager stack; a device that is faster waits.
         checkpoint_host_s: seconds that the host needs more for each layer that is recomputed.
@@ -42,6 +44,7 @@ class Constants:
 
     matmul_share: float = 1.0
     memory_share: float = 0.85
+    unaligned_share: float = UNALIGNED_SHARE
     kernel_s: float = 3e-6
     host_s: float = 1e-5
     checkpoint_host_s: float = 1e-4

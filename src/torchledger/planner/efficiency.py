@@ -29,7 +29,7 @@ _SPLITS = (1, 2, 4, 8)
 #: width 10922 (2·5461) on an H100 runs at 272.7 TFLOP/s where 10944 (64·171) runs at 398.4 (ML Engineering, CC BY-SA
 #: 4.0, training/performance); 64 is where the guide says that an A100 has no loss; between them straight in the
 #: logarithm.
-_ALIGNED, _LEAST_SHARE = 64, 272.7 / 398.4
+_ALIGNED, UNALIGNED_SHARE = 64, 272.7 / 398.4
 #: Steps along k that a tile's prologue and epilogue take as long as.
 _RAMP_K = 96
 
@@ -43,6 +43,7 @@ class Chipset(NamedTuple):
         attention_ramp: keys at which it reaches half of that.
         bytes_per_s: what a large kernel that only moves bytes sustains.
         num_multiprocessors: units that tiles are spread over.
+        unaligned_share: share of a product's rate that is left when its rows are aligned to two elements only.
         kernel_s: seconds between the start of a kernel and its first full-rate moment, the gap before it included.
     """
 
@@ -52,20 +53,21 @@ class Chipset(NamedTuple):
     bytes_per_s: float
     num_multiprocessors: int
     kernel_s: float
+    unaligned_share: float = UNALIGNED_SHARE
 
     def rate(self, number_format: str) -> float | None:
         """FLOP/s of a large product in this format; nothing where the chip's rate is unknown."""
         return next((rate for name, rate in self.flops_per_s if name == number_format), None)
 
 
-def alignment_share(*sizes: int) -> float:
+def alignment_share(*sizes: int, least: float = UNALIGNED_SHARE) -> float:
     """Share of the rate for operands whose rows have these lengths in elements.
 
     >>> alignment_share(4096, 10944), round(alignment_share(4096, 10922), 3)
     (1.0, 0.684)
     """
     aligned = min(_ALIGNED, *(size & -size for size in sizes))
-    return 1 - (1 - _LEAST_SHARE) * min(1.0, math.log2(_ALIGNED / aligned) / math.log2(_ALIGNED / 2))
+    return 1 - (1 - least) * min(1.0, math.log2(_ALIGNED / aligned) / math.log2(_ALIGNED / 2))
 
 
 @cache
@@ -124,7 +126,7 @@ def line_s(line: Line, chips: Chipset) -> float | None:
         return max(float(work.flops_executed) / rate, memory_s) + chips.kernel_s
     b, m, n, k = (math.ceil(sizes.get(name, 1)) for name in "bmnk")
     # tokens are the rows of a forward product and the depth of a weight gradient: their number aligns nothing
-    rate *= alignment_share(m, n) if line.gradient_of == "weight" else alignment_share(n, k)
+    rate *= alignment_share(*((m, n) if line.gradient_of == "weight" else (n, k)), least=chips.unaligned_share)
     product_s = matmul_s(
         b,
         m,
