@@ -116,6 +116,16 @@ def test_rules_of_mixtures(strategy, says):
         assert any(says in text for text in texts(strategy, spec=MIXTURE))
 
 
+def test_context_parallelism_needs_fused_attention():
+    """Partial results of blocks of keys are put together by a fused kernel: scores in memory are refused."""
+    recipe = dataclasses.replace(RECIPE, attention="math")
+    assert texts(Strategy(context_parallel=2), recipe=recipe) == [
+        "context_parallel 2 needs fused attention, and math writes scores to memory; attention fused, "
+        "or context_parallel 1"
+    ]
+    assert texts(Strategy(context_parallel=2)) == texts(Strategy(), recipe=recipe) == []
+
+
 def test_expert_parallel_ranks_come_out_of_context_parallel_ones():
     """Eight are fine where data and context parallel ranks together are eight, or tensor ranks split no expert."""
     assert texts(Strategy(data_parallel=4, context_parallel=2, expert_parallel=8), spec=MIXTURE) == []

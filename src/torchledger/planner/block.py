@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
-from torchledger.formula import KERNELS, Activation, Kernels, Part, parts
+from torchledger.formula import KERNELS, Activation, Kernels, Parameter, Part, parts
 from torchledger.formula.optimizer import trained
-from torchledger.ledger import Line, Work
+from torchledger.ledger import Amount, Line
+from torchledger.ops import causal_pairs
 from torchledger.planner.exchange import (
     Exchange,
     embedding_exchanges,
@@ -124,15 +125,16 @@ def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy
 def _block(
     part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack, *, shard: ModelSpec, stream: int
 ) -> Block:
-    dense = [each for each in part.parameters if each.tied_to is None and ".experts." not in each.name]
-    experts = [each for each in part.parameters if each.tied_to is None and ".experts." in each.name]
+    held = [each for each in part.parameters if each.tied_to is None]
+    dense = [_whole_router(each, spec, shard) for each in held if ".experts." not in each.name]
+    experts = [each for each in held if ".experts." in each.name]
     kept = tuple(_activation(each, spec, strategy, stack) for each in part.activations)
     tokens = recipe.batch_size * recipe.sequence_length
     divided = strategy.tensor_parallel if strategy.sequence_parallel else 1
     return Block(
         name=part.name,
         kind=part.kind,
-        lines=tuple(_line(each, spec, shard, strategy) for each in part.lines),
+        lines=tuple(_line(each, part, spec, recipe, strategy, shard=shard) for each in part.lines),
         num_parameters=sum(each.total for each in dense),
         num_expert_parameters=sum(each.total for each in experts),
         num_trainable=sum(each.total for each in trained(dense)),
@@ -148,41 +150,96 @@ def _block(
     )
 
 
-def _line(line: Line, spec: ModelSpec, shard: ModelSpec, strategy: Strategy) -> Line:
+def _whole_router(parameter: Parameter, spec: ModelSpec, shard: ModelSpec) -> Parameter:
+    """A router's matrix and biases have a row for every expert, on every rank."""
+    if spec.moe is None or shard.moe is None or ".router." not in parameter.name:
+        return parameter
+    return replace(parameter, shape=(spec.moe.num_experts, *parameter.shape[1:]))
+
+
+def _line(line: Line, part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, shard: ModelSpec) -> Line:
     """A line of the sharded spec as the rank runs it."""
-    if strategy.context_parallel > 1 and ".core" in line.module:
-        line = _with_all_keys(line, strategy)
-    if (
-        strategy.expert_parallel > 1
-        and line.module.endswith("router")
-        and spec.moe is not None
-        and shard.moe is not None
-    ):
-        line = replace(line, work=_scaled(line.work, spec.moe.num_experts, shard.moe.num_experts))
-    if strategy.sequence_parallel and strategy.tensor_parallel > 1 and _is_between(line.module):
-        line = replace(line, work=_scaled(line.work, 1, strategy.tensor_parallel))
-    return line
+    if strategy.context_parallel > 1 and line.module.endswith(".core"):
+        window = 0 if part.layer is None else part.layer.window
+        line = _with_all_keys(line, recipe.sequence_length, strategy.context_parallel, window)
+    if spec.moe is not None and shard.moe is not None and line.module.endswith(".router"):
+        line = _with_all_experts(line, spec.moe.num_experts, shard.moe.num_experts)
+    is_moe = part.layer is not None and part.layer.is_moe
+    return _with_tokens_over(line, token_ranks(line.module, strategy, is_moe=is_moe))
 
 
-def _with_all_keys(line: Line, strategy: Strategy) -> Line:
-    """Queries of one rank, keys of all: as many times the pairs as there are ranks.
+def token_ranks(module: str, strategy: Strategy, *, is_moe: bool = False) -> int:
+    """Tensor parallel ranks that split the tokens of a module, and do not all run it on all of them.
 
-    Evenly, for causal masks too: a rank has an early and a late piece of the sequence (arXiv:2407.21783, 3.3.2).
+    With sequence parallelism those are all between the matmuls that tensor parallelism splits: norms, residual
+    additions, dropout, the embedding's output, a router's scores (Korthikanti et al., arXiv:2205.05198, section 4.2.2);
+    and where experts are split by fewer ranks, each sends its own tokens to them and adds up what comes back
+    (arXiv:2504.14960, section 3).
+
+    >>> both = Strategy(tensor_parallel=4, sequence_parallel=True, expert_tensor_parallel=2)
+    >>> [token_ranks(f"layers.*.{name}", both) for name in ("mlp_norm", "mlp.router", "mlp.experts.*.up", "mlp.up")]
+    [4, 4, 2, 1]
     """
-    ranks = strategy.context_parallel
-    names = {"keys": ranks, "columns": ranks, "n": ranks}
-    shape = tuple((name, size * names.get(name, 1)) for name, size in line.shape)
+    tensor = strategy.tensor_parallel
+    if tensor == 1 or not strategy.sequence_parallel:
+        return 1
+    if _is_between(module) or module.endswith((".router", ".shared_gate")) or ".router." in module:
+        return tensor
+    if any(each in module for each in _OF_EXPERTS) or (is_moe and module.endswith(".mlp")):
+        return tensor // (strategy.expert_tensor_parallel or tensor)
+    return 1
+
+
+def _with_tokens_over(line: Line, ranks: int) -> Line:
+    """A rank's share of a line's tokens: the rows of a product, the depth of a weight gradient."""
+    if ranks == 1:
+        return line
+    rows = "k" if line.gradient_of == "weight" else "m"
+    shape = tuple((name, -(-size // ranks) if name == rows else size) for name, size in line.shape)
+    return replace(line, shape=shape, work=line.work * (1 / ranks))
+
+
+def _with_all_experts(line: Line, num_experts: int, mine: int) -> Line:
+    """A router scores every expert, and the sharded model has only those of the rank."""
+    shape = tuple((name, num_experts if size == mine and name in "mnk" else size) for name, size in line.shape)
+    return replace(line, shape=shape, work=line.work * (num_experts / mine))
+
+
+def _with_all_keys(line: Line, tokens: int, ranks: int, window: int) -> Line:
+    """Queries of one rank's tokens, keys of all ranks'.
+
+    All pairs are so many times those of the rank alone as there are ranks. Those that a causal mask lets through are an
+    even share of the whole sequence's: a rank has an early and a late piece of it (arXiv:2407.21783, section 3.3.2).
+    """
+    if line.kind not in {"attention", "reduction"}:  # copies and scales of queries, keys or values alone
+        return line
     work = line.work
-    pairs = {
-        name: getattr(work, name) * ranks
-        for name in ("flops_full", "flops_exact", "flops_executed", "transcendentals")
-        if getattr(work, name) is not None
-    }
-    return replace(line, shape=shape if line.kind == "attention" else line.shape, work=replace(work, **pairs))
+    seen = causal_pairs(tokens * ranks, window) / (ranks * causal_pairs(tokens, window))
+    masked = line.kind == "attention" and work.flops_exact != work.flops_full
+    executed = ranks if work.flops_executed == work.flops_full or not masked else seen
+    return replace(
+        line,
+        shape=tuple((name, size * ranks if name in _KEYS else size) for name, size in line.shape),
+        work=replace(
+            work,
+            flops_full=_times(work.flops_full, ranks),
+            flops_exact=_times(work.flops_exact, seen if masked else ranks),
+            flops_executed=_times(work.flops_executed, executed),
+            transcendentals=_times(work.transcendentals, ranks),
+        ),
+    )
 
 
+def _times(amount: Amount, factor: float) -> Amount:
+    return None if amount is None else amount * factor
+
+
+#: Sizes of a line's shape that count keys.
+_KEYS = frozenset({"keys", "columns"})
 #: Modules that stand for every layer.
 _LAYERS = frozenset({"layers.*", "prediction.*"})
+#: Modules and activations of what goes to the experts and comes back.
+_OF_EXPERTS = (".mlp.experts.", ".mlp.token copies", ".mlp.expert outputs by token")
 
 
 def _is_between(name: str) -> bool:
@@ -205,17 +262,10 @@ def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, sta
     is_stream = place in _LAYERS and last.removesuffix(" dropout mask") in {"input", "sum", "output"}
     is_input = what.strip().startswith("input") and activation.shape[-1] == spec.hidden_size
     is_input = is_input and last not in {"output", "down"}  # these read what tensor parallelism has split
-    if is_stream or _is_between(module) or module == "output of the last layer":
-        pass
-    elif not (is_input and stack.regathers_inputs):
-        return activation
-    return replace(activation, num_bytes=-(-activation.num_bytes // strategy.tensor_parallel))
-
-
-def _scaled(work: Work, times: int, over: int) -> Work:
-    """A share of some work; counts of operations need not be whole afterwards."""
-    share = times / over
-    return work * share
+    ranks = token_ranks(module, strategy)
+    if is_stream or module == "output of the last layer" or (is_input and stack.regathers_inputs):
+        ranks = strategy.tensor_parallel
+    return activation if ranks == 1 else replace(activation, num_bytes=-(-activation.num_bytes // ranks))
 
 
 __all__ = ["Piece", "formula_recipe", "pieces", "stream_format"]

@@ -94,6 +94,9 @@ def context(question: Question) -> Iterator[Refusal]:
         fields = frozenset({"context_parallel", "context_kind", "stack"})
         yield Refusal(f"{rules.name} has no context parallelism by {kind}", f"it has: {has}", fields)
         return
+    if "math" in {question.recipe.attention, rules.attention}:
+        reason = f"context_parallel {ranks} needs fused attention, and math writes scores to memory"
+        yield Refusal(reason, "attention fused, or context_parallel 1", frozenset({"context_parallel", "stack"}))
     if kind != "ulysses":
         return
     fields = frozenset({"context_parallel", "context_kind", "tensor_parallel"})

@@ -103,11 +103,12 @@ def _updated(stage: Stage, data: DataRules, runs: int, recipe: Recipe) -> Iterat
 
 
 def _reduced(block: Block, times: int, data: DataRules) -> Iterator[Line]:
-    module = block.name
+    """Gradients added up, and weights gathered: all with level 3, below it those just updated."""
+    module, whole = block.name, data.level == 3
     gathers = 0 if not data.level else 2 if data.each_layer and data.reshard else 1
     for trainable, held, group in (
-        (block.num_trainable, block.num_parameters, data.dense),
-        (block.num_trainable_expert, block.num_expert_parameters, data.expert),
+        (block.num_trainable, block.num_parameters if whole else block.num_trainable, data.dense),
+        (block.num_trainable_expert, block.num_expert_parameters if whole else block.num_trainable_expert, data.expert),
     ):
         size, replicas = group[0], data.replicas[0] if data.level and group == data.dense else 1
         if trainable and size > 1:
