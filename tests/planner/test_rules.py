@@ -119,10 +119,9 @@ def test_rules_of_mixtures(strategy, says):
 def test_context_parallelism_needs_fused_attention():
     """Partial results of blocks of keys are put together by a fused kernel: scores in memory are refused."""
     recipe = dataclasses.replace(RECIPE, attention="math")
-    assert texts(Strategy(context_parallel=2), recipe=recipe) == [
-        "context_parallel 2 needs fused attention, and math writes scores to memory; attention fused, "
-        "or context_parallel 1"
-    ]
+    (found,) = texts(Strategy(context_parallel=2), recipe=recipe)
+    assert found.startswith("context_parallel 2 needs fused attention, and math writes scores to memory;")
+    assert found.endswith("attention fused, or context_parallel 1")
     assert texts(Strategy(context_parallel=2)) == texts(Strategy(), recipe=recipe) == []
 
 
