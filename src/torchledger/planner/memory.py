@@ -175,33 +175,13 @@ def _moments(
     totals: StageTotals, recipe: Recipe, strategy: Strategy, stack: Stack, *, rule: StateRule, shares: Shares
 ) -> Moments:
     computed, alive = rule.computed, totals.activation_bytes
-    layer = totals.largest_layer + totals.largest_layer_expert
     buffers: float = totals.output_bytes * (
         totals.num_neighbours + strategy.sequence_parallel * strategy.tensor_parallel
     )
     in_bucket = min(stack.bucket_elements, totals.num_trainable + totals.num_trainable_expert) * computed
-    pool = 0.0
-    gathers = strategy.shard_level == 3 and (shares.weight > 1 or computed != rule.weight)
-    if gathers:
-        ends = totals.num_ends if stack.root_holds_embedding else 0
-        kept = 0.0  # weights that are not given back between passes
-        layers = computed * layer * (1 + strategy.prefetch)
-        if not strategy.reshard or (strategy.pipeline_parallel > 1 and not stack.reshard):
-            kept = layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
-        kept_gradient = computed * totals.head if ends else 0.0
-        gradient = computed + rule.reduced
-        at_head = kept + computed * (totals.head if not ends else layer)  # the root's weights are not there
-        at_layer = computed * ends + kept_gradient + layers + gradient * layer
-        at_end = (computed + gradient) * (ends or totals.embedding)
-        at_end += kept if strategy.pipeline_parallel > 1 else 0.0
-        if stack.stream_pools:
-            pool = computed * (max(ends, totals.embedding, totals.head) + layer)
-    else:
-        at_head = computed * totals.head
-        at_layer = computed * min(layer, totals.largest_tensor)
-        at_end = (computed + (rule.gradient if rule.fresh else 0.0)) * totals.embedding
-        if strategy.shard_level >= 2:
-            buffers += in_bucket * stack.num_buckets
+    gathers, at_layer, at_head, at_end, pool = _beside_weights(totals, strategy, stack, rule, shares)
+    if strategy.shard_level >= 2 and not gathers:
+        buffers += in_bucket * stack.num_buckets
     head_bytes = totals.head_bytes
     if strategy.vocab_parallel and strategy.tensor_parallel > 1:
         head_bytes += stack.parallel_loss_blocks * totals.largest_block
@@ -224,6 +204,76 @@ def _moments(
     if gathers:
         return Moments(alive, made, temporaries, logits, extra, buffers, step, pool)
     return Moments(alive, made, temporaries + extra, logits, 0.0, buffers, step, pool)
+
+
+class _Beside(NamedTuple):
+    """Bytes of gathered weights and of fresh gradients at the moments of the pass.
+
+    Attributes:
+        gathers: whether weights are gathered.
+        at_layer, at_head, at_end: in a layer's backward pass, at the loss, in the embedding's backward pass.
+        pool: the largest group of weights, on the stream that gathers.
+    """
+
+    gathers: bool
+    at_layer: float
+    at_head: float
+    at_end: float
+    pool: float
+
+
+def _beside_weights(totals: StageTotals, strategy: Strategy, stack: Stack, rule: StateRule, shares: Shares) -> _Beside:
+    computed = rule.computed
+    layer = totals.largest_layer + totals.largest_layer_expert
+    if strategy.shard_level != 3 or (shares.weight == 1 and computed == rule.weight):
+        at_end = (computed + (rule.gradient if rule.fresh else 0.0)) * totals.embedding
+        at_layer = computed * min(layer, totals.largest_tensor)
+        return _Beside(gathers=False, at_layer=at_layer, at_head=computed * totals.head, at_end=at_end, pool=0.0)
+    ends = totals.num_ends if stack.root_holds_embedding else 0
+    kept = 0.0  # weights that are not given back between passes
+    layers = computed * layer * (1 + strategy.prefetch)
+    if not strategy.reshard or (strategy.pipeline_parallel > 1 and not stack.reshard):
+        kept = layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
+    kept_gradient = computed * totals.head if ends else 0.0
+    gradient = computed + rule.reduced
+    at_end = (computed + gradient) * (ends or totals.embedding)
+    at_end += kept if strategy.pipeline_parallel > 1 else 0.0
+    pool = computed * (max(ends, totals.embedding, totals.head) + layer) if stack.stream_pools else 0.0
+    return _Beside(
+        gathers=True,
+        at_layer=computed * ends + kept_gradient + layers + gradient * layer,
+        at_head=kept + computed * (totals.head if not ends else layer),  # the root's weights are not there
+        at_end=at_end,
+        pool=pool,
+    )
+
+
+class Skeleton(NamedTuple):
+    """Bytes of a stage that its activations have no part in; what a bound of memory starts from.
+
+    Attributes:
+        standing: alive all the time: the training state, buffers outside the allocator, context, workspace.
+        at_layer, at_head: of weights and gradients in a layer's backward pass and at the loss.
+    """
+
+    standing: float
+    at_layer: float
+    at_head: float
+
+
+def skeleton(
+    totals: StageTotals, recipe: Recipe, strategy: Strategy, stack: Stack, *, chips_per_island: int
+) -> Skeleton:
+    """The skeleton of a stage; with any activations `stage_memory` is at least that and theirs."""
+    optimizer, level = recipe.optimizer, strategy.shard_level
+    rule = state_rule(stack, recipe.precision, optimizer.kind, optimizer.momentum > 0, level)
+    shares, beside = _shares(strategy, level), overhead(stack)
+    held = _standing(totals, strategy, stack, rule, shares)
+    standing = held.parameters + held.gradients
+    standing += 0.0 if recipe.offload_optimizer else held.master + held.state
+    standing += _communicators(totals, strategy, stack, beside, chips_per_island) + beside.workspace + beside.context
+    weights = _beside_weights(totals, strategy, stack, rule, shares)
+    return Skeleton(standing, weights.at_layer, weights.at_head)
 
 
 def _step(totals: StageTotals, recipe: Recipe, strategy: Strategy, rule: StateRule, shares: Shares) -> float:
@@ -262,4 +312,4 @@ def _communicators(totals: StageTotals, strategy: Strategy, stack: Stack, beside
     return found + stack.network_communicators * (beside.network if strategy.num_ranks > island else beside.group)
 
 
-__all__ = ["Moments", "Shares", "stage_memory"]
+__all__ = ["Moments", "Shares", "Skeleton", "skeleton", "stage_memory"]
