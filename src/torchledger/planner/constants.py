@@ -6,6 +6,7 @@ writes a file of the same form.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -74,11 +75,29 @@ def default_constants(chip: Chip, path: Path | None = None) -> Constants:
     for name in ("all", chip.architecture.lower(), chip.key):
         merged.update(tables.get(name, {}))
     merged = {name: value for name, value in merged.items() if name not in {"date", "note"}}
+    mistakes = [f"{name} is {value!r}; {rule}" for name, value in merged.items() if (rule := _broken(name, value))]
     if unknown := sorted(set(merged) - known):
-        raise PlanError(
-            f"{path or 'constants.toml'}: no such constant: {', '.join(unknown)}; known: {', '.join(sorted(known))}"
-        )
+        mistakes.append(f"no such constant: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    if mistakes:
+        raise PlanError("\n".join(f"{path or 'constants.toml'}: {each}" for each in mistakes))
     return replace(Constants(), **merged)
+
+
+def _broken(name: str, value: object) -> str:
+    """The rule that a constant's value breaks; nothing if it can be."""
+    if name == "source":
+        return "" if isinstance(value, str) else "it must be text"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return "it must be a number"
+    if value < 0 or (value == 0 and name in _ABOVE_ZERO):
+        return f"it must be {'above zero' if name in _ABOVE_ZERO else 'zero or more'}"
+    return ""
+
+
+#: What something is divided by, or a spread.
+_ABOVE_ZERO = frozenset(
+    {"matmul_share", "memory_share", "unaligned_share", "link_factor", "network_factor", "overhead", "sigma"}
+)
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
-from torchledger.formula import count
+from torchledger.formula import count, num_parameters
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS
 from torchledger.machine import Chip, Cluster
 from torchledger.planner.block import meant_precision, stream_bytes_of
@@ -160,11 +160,11 @@ def _whole_run(plan: Plan, terms: RunTerms) -> Plan:
     if not plan.recipe.num_tokens:
         return plan
     run_s = plan.recipe.num_steps * plan.step_s
-    weights = sum(each.stage.num_parameters for each in plan.stages) * plan.strategy.tensor_parallel
     lost = losses(
         plan.cluster,
         run_s,
-        checkpoint_bytes=12.0 * weights,  # FP32 weights and two moments (ZeRO, arXiv:1910.02054, section 3.1)
+        checkpoint_bytes=12.0
+        * num_parameters(plan.spec),  # FP32 weights and two moments (ZeRO, arXiv:1910.02054, section 3.1)
         failures_per_chip_hour=terms.failures_per_chip_hour,
         restart_s=terms.restart_s,
         checkpoint_s=terms.checkpoint_s,
