@@ -8,7 +8,7 @@ STAMP := $(VENV)/.torchledger-stamp
 EXTRAS := torch,tokenize,symbolic,web,hf,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo clean
+.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo folds clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memor
 
 validation: $(STAMP)  ## predict every published measurement and write docs/validation-time.md (a minute or two)
 	$(BIN)/python docs/generate_time_validation.py
+
+folds: $(STAMP)  ## fit the planner's constants with each family of published sources left out (two minutes)
+	$(BIN)/python docs/fit_constants.py
 
 zoo: $(STAMP)  ## trace every model of the zoo and write docs/zoo.csv and docs/zoo.md (some minutes)
 	$(BIN)/python docs/generate_zoo.py
