@@ -13,9 +13,9 @@ from statistics import NormalDist
 from typing import Any
 
 from torchledger.formula import count, num_parameters
-from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS
+from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Ledger
 from torchledger.machine import Chip, Cluster
-from torchledger.planner.block import meant_precision, stream_bytes_of
+from torchledger.planner.block import kernels_of_stack, meant_precision, stream_bytes_of
 from torchledger.planner.causes import stage_seconds
 from torchledger.planner.constants import Constants
 from torchledger.planner.energy import carbon_kg, power
@@ -23,7 +23,7 @@ from torchledger.planner.estimator import Estimator
 from torchledger.planner.losses import losses
 from torchledger.planner.outcome import Plan, StagePlan
 from torchledger.planner.rules import layout_notes, refuse_impossible
-from torchledger.planner.stack import stack
+from torchledger.planner.stack import Stack, stack
 from torchledger.planner.stage_ledger import stage_ledger
 from torchledger.planner.step import StepCost
 from torchledger.planner.terms import RunTerms
@@ -63,7 +63,7 @@ def plan(
     estimator = Estimator(spec, recipe, cluster, constants=constants) if estimator is None else estimator
     step = estimator.step(strategy)
     plans = tuple(_stage_plans(estimator, strategy, step))
-    whole = count(spec, replace(recipe, accumulation_steps=1))
+    whole = _whole_step(spec, recipe, stack(strategy.stack))
     model_flops = float(whole.under(MODEL_FLOPS).flops or 0)
     hardware_flops = float(whole.under(HARDWARE_FLOPS).flops or 0)
     peak = peak_of(cluster.chip, recipe) * cluster.num_chips
@@ -92,6 +92,17 @@ def plan(
         ),
         terms,
     )
+
+
+def _whole_step(spec: ModelSpec, recipe: Recipe, rules: Stack) -> Ledger:
+    """The step of the whole model on one rank, with the kernels of the stack: what MFU and HFU count."""
+    asked = replace(
+        recipe,
+        accumulation_steps=1,
+        precision=meant_precision(recipe, rules),
+        attention="math" if "math" in {recipe.attention, rules.attention} else "fused",
+    )
+    return count(spec, asked, kernels=kernels_of_stack(rules))
 
 
 def _stage_plans(estimator: Estimator, strategy: Strategy, step: StepCost) -> Iterator[StagePlan]:
