@@ -135,7 +135,13 @@ def test_expert_parallel_ranks_come_out_of_context_parallel_ones():
 
 @pytest.mark.parametrize(
     ("precision", "chip", "lacking"),
-    [("fp8", "a100", "fp8"), ("mxfp8", "a100", "fp8"), ("nvfp4", "h100", "fp4"), ("bf16", "v100", "bf16")],
+    [
+        ("fp8", "a100", "fp8"),
+        ("mxfp8", "a100", "fp8"),
+        ("nvfp4", "h100", "fp4"),
+        ("bf16", "v100", "bf16"),
+        ("fp32", "tpu-v5p", "fp32"),
+    ],
 )
 def test_formats_that_a_chip_cannot_run(precision, chip, lacking):
     """A precision whose matmuls the chip cannot run is refused, and what it runs is told."""

@@ -8,7 +8,8 @@ from torchledger.planner.refusal import Question, Refusal, nearest
 from torchledger.spec import ModelSpec
 
 #: Formats that a precision's matmuls run in.
-_NARROW = {
+_MULTIPLIED = {
+    "fp32": "fp32",
     "bf16": "bf16",
     "bf16-master": "bf16",
     "bf16-moments": "bf16",
@@ -121,7 +122,7 @@ def tensor(question: Question) -> Iterator[Refusal]:
 def formats(question: Question) -> Iterator[Refusal]:
     """Whether the chip runs the precision's matmuls."""
     precision, chip = question.recipe.precision, question.cluster.chip
-    needed = _NARROW.get(precision)
+    needed = _MULTIPLIED.get(precision)
     if needed is None:
         return
     runs = [each.number_format for each in chip.peaks]
