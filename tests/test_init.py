@@ -17,7 +17,7 @@ def test_the_public_names_are_these():
             *("Convention", "Difference", "HARDWARE_FLOPS", "Ledger", "Line", "MODEL_FLOPS", "ModelSpec", "Rates"),
             *("Change", "Recipe", "Recorder", "RunConfig", "RunRecord", "Strategy", "Trace", "Work"),
             *("count", "get_chip", "hfu", "load_spec", "mfu", "num_parameters", "parameters", "parse_cluster"),
-            *("polynomial", "prepare", "report_page", "solve", "step_time", "trace", "trace_step", "train"),
+            *("plan", "polynomial", "prepare", "report_page", "solve", "step_time", "trace", "trace_step", "train"),
             *("max_batch", "max_sequence", "what_if", "price_of", "ranks", "reserve", "AllocatorSettings"),
         ],
         key=str.lower,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchledger.machine import parse_cluster
     from torchledger.memory import AllocatorSettings, reserve
     from torchledger.planner import Rates, hfu, mfu, solve, step_time
+    from torchledger.planner.plan import plan
     from torchledger.spec import ModelSpec, Recipe, Strategy
     from torchledger.spec import load as load_spec
     from torchledger.tracer import Change, Recorder, Trace, max_batch, max_sequence, ranks, trace, trace_step, what_if
@@ -63,6 +64,7 @@ _PUBLIC = {
     "num_parameters": ("formula", "num_parameters"),
     "parameters": ("formula", "parameters"),
     "parse_cluster": ("machine", "parse_cluster"),
+    "plan": ("planner.plan", "plan"),
     "polynomial": ("formula", "polynomial"),
     "prepare": ("trainer.prepare", "prepare"),
     "price_of": ("tracer.pricing", "price_of"),
@@ -105,6 +107,7 @@ __all__ = [
     "num_parameters",
     "parameters",
     "parse_cluster",
+    "plan",
     "polynomial",
     "prepare",
     "price_of",

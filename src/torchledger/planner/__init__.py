@@ -1,38 +1,150 @@
-"""Ledger times machine gives a plan: the napkin, the state of training, the seconds of a step. No torch.
+"""Ledger times machine gives a plan: will it fit, how long, how much, and what is the best layout. No torch.
 
-relation.py  quantities tied by products, solved in any direction
-napkin.py    days = 6·N·D / (chips · peak · MFU), one of them open
-state.py     bytes per parameter, and the largest model that fits
-rates.py     how fast a machine is, as curves over size
-time.py      seconds of a step, line by line; MFU and HFU
+The napkin, which needs no model file:
+
+relation.py, printed.py       quantities tied by products, solved in any direction, with their arithmetic
+napkin.py, assumed.py         days = 6·N·D / (chips · peak · MFU), one of them open; the MFU where none is given
+state.py, holding.py          bytes per parameter, and the largest model that fits
+budget.py                     compute-optimal models for a budget or a deadline
+claim.py, reading.py, suspects.py, totals.py   which convention, peak and model a printed MFU or TFLOP/s is of
+run.py, price.py, energy.py, losses.py, terms.py   days, money, energy and what is lost, of a whole run
+rates.py, time.py             a ledger's seconds by curves of one chip, line by line; MFU and HFU
+errors.py                     what can be wrong with a question
+
+Layouts, one model for search and full plan:
+
+stack.py, rules*.py, refusal.py   a training stack's own rules; why a layout cannot be, and what would help
+shard.py, block.py, exchange.py   the model as one rank runs it, and what ranks send each other
+assembly.py, stage.py             which blocks each pipeline rank holds
+constants.py, chipset.py, efficiency.py   seconds of a kernel; the few numbers that no data sheet gives
+fabric*.py, collective.py         seconds of a collective by algorithm, size and tier
+piece_cost.py, data_parallel.py, update.py, step.py   seconds of blocks, exchanges, updates, of a step
+schedule*.py, simulation.py       pipelines: closed forms, and event by event
+memory*.py, totals.py             bytes of a rank by part
+estimator.py                      any layout of one question, what is distinct costed once
+plan.py, causes.py, stage_ledger.py, time_line.py, outcome.py   one layout in full
+search*.py, bound*.py, pareto.py, remedy.py   the whole grid; the fronts; what would make it fit
+launch*.py                        flags that start a layout in its stack
+
+Held to measurements:
+
+measured*.py, baseline.py, accuracy.py      published steps as questions, and what is simpler than a model
+calibration.py, calibration_file.py         constants fitted to measured rows, with an interval
+
+Names of layouts are loaded when they are first used, so that the napkin answers without them. A function that is
+called as its file is comes from there: `from torchledger.planner.plan import plan`, `.search import search`,
+`.stack import stack`, `.launch import launch`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from torchledger.planner.assumed import AssumedMfu, assumed_mfu
-from torchledger.planner.errors import Contradiction, PlanError, Underdetermined
+from torchledger.planner.errors import Contradiction, LayoutRefused, PlanError, Underdetermined
 from torchledger.planner.holding import Holding
 from torchledger.planner.napkin import QUANTITIES, Napkin, solve
 from torchledger.planner.rates import Rates
 from torchledger.planner.state import OPTIMIZERS, PRECISIONS, StateBytes, state_bytes
+from torchledger.planner.terms import RunTerms
 from torchledger.planner.time import LineTime, StepTime, hfu, mfu, step_time
+
+if TYPE_CHECKING:
+    from torchledger.planner.calibration import Fitted, fit
+    from torchledger.planner.calibration_file import read_fitted
+    from torchledger.planner.constants import Constants, default_constants
+    from torchledger.planner.estimator import Estimator
+    from torchledger.planner.measured import MeasuredRow, read_rows
+    from torchledger.planner.outcome import Estimate, Plan, StageMemory, StagePlan
+    from torchledger.planner.refusal import Refusal
+    from torchledger.planner.remedy import Remedy, remedies
+    from torchledger.planner.rules import refusals
+    from torchledger.planner.search import Found
+    from torchledger.planner.search_costs import LayoutCosts
+    from torchledger.planner.search_grid import Axes
+    from torchledger.planner.stack import Stack, stacks
+
+#: Public name of layouts -> the file that has it.
+_LAYOUTS = {
+    "Axes": "search_grid",
+    "Constants": "constants",
+    "Estimate": "outcome",
+    "Estimator": "estimator",
+    "Fitted": "calibration",
+    "Found": "search",
+    "LayoutCosts": "search_costs",
+    "MeasuredRow": "measured",
+    "Plan": "outcome",
+    "Refusal": "refusal",
+    "Remedy": "remedy",
+    "Stack": "stack",
+    "StageMemory": "outcome",
+    "StagePlan": "outcome",
+    "default_constants": "constants",
+    "fit": "calibration",
+    "read_fitted": "calibration_file",
+    "read_rows": "measured",
+    "refusals": "rules",
+    "remedies": "remedy",
+    "stacks": "stack",
+}
 
 __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",
     "QUANTITIES",
     "AssumedMfu",
+    "Axes",
+    "Constants",
     "Contradiction",
+    "Estimate",
+    "Estimator",
+    "Fitted",
+    "Found",
     "Holding",
+    "LayoutCosts",
+    "LayoutRefused",
     "LineTime",
+    "MeasuredRow",
     "Napkin",
+    "Plan",
     "PlanError",
     "Rates",
+    "Refusal",
+    "Remedy",
+    "RunTerms",
+    "Stack",
+    "StageMemory",
+    "StagePlan",
     "StateBytes",
     "StepTime",
     "Underdetermined",
     "assumed_mfu",
+    "default_constants",
+    "fit",
     "hfu",
     "mfu",
+    "read_fitted",
+    "read_rows",
+    "refusals",
+    "remedies",
     "solve",
+    "stacks",
     "state_bytes",
     "step_time",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name of layouts when it is first used."""
+    if name not in _LAYOUTS:
+        raise AttributeError(f"module 'torchledger.planner' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"torchledger.planner.{_LAYOUTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
