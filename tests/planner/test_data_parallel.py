@@ -47,9 +47,7 @@ def test_shard_groups_repeat_over_replicas() -> None:
         ("torchledger", "bf16", "bf16", 0, 4, 4),  # DDP under autocast: FP32 gradients
     ],
 )
-def test_formats_are_the_stacks(  # noqa: PLR0913 (a table)
-    name: str, asked: str, meant: str, level: int, weight: int, gradient: int
-) -> None:
+def test_formats_are_the_stacks(name: str, asked: str, meant: str, level: int, weight: int, gradient: int) -> None:
     strategy = Strategy(stack=name, data_parallel=8, shard_level=level)  # type: ignore[arg-type]
     rules = data_rules(Recipe(precision=asked), strategy, stack(name), meant)  # type: ignore[arg-type]
     assert (rules.weight_bytes, rules.gradient_bytes) == (weight, gradient)

@@ -24,7 +24,8 @@ def test_more_ranks_than_key_value_heads_repeat_them() -> None:
 def test_experts_are_spread_and_every_token_still_visits_as_many() -> None:
     spec = presets.get("mixtral-8x7b")
     part = sharded_spec(spec, Strategy(expert_parallel=8, data_parallel=8), stack("torchledger"))
-    assert part.moe is not None and spec.moe is not None
+    assert part.moe is not None
+    assert spec.moe is not None
     assert (part.moe.num_experts, part.moe.experts_per_token) == (1, spec.moe.experts_per_token)
 
 

@@ -43,8 +43,8 @@ def cluster_of(cells: Cells) -> tuple[Cluster | None, tuple[str, ...]]:
         except MachineError as error:
             cells.fail("cluster", str(error))
             return None, ()
-        island = cells.whole("island") or known.chips_per_island
-        return replace(known, chip=cluster.chip, chips_per_island=island), ()
+        own = cells.whole("island") or known.chips_per_island
+        return replace(known, chip=cluster.chip, chips_per_island=own), ()
     island, rate = cells.whole("island"), cells.number("network_gbit_s")
     if island is not None:
         cluster = replace(cluster, chips_per_island=island)
