@@ -38,16 +38,17 @@ def test_shard_groups_repeat_over_replicas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "meant", "level", "weight", "gradient"),
+    ("name", "asked", "meant", "level", "expected"),
     [
-        ("megatron", "bf16", "bf16-master", 1, 2, 4),  # FP32 main gradients
-        ("fsdp1", "bf16", "bf16", 3, 2, 2),  # reduced in the compute format
-        ("fsdp2", "bf16", "bf16", 3, 2, 4),  # reduced in FP32
-        ("torchledger", "fp32", "fp32", 0, 4, 4),
-        ("torchledger", "bf16", "bf16", 0, 4, 4),  # DDP under autocast: FP32 gradients
+        ("megatron", "bf16", "bf16-master", 1, (2, 4)),  # FP32 main gradients
+        ("fsdp1", "bf16", "bf16", 3, (2, 2)),  # reduced in the compute format
+        ("fsdp2", "bf16", "bf16", 3, (2, 4)),  # reduced in FP32
+        ("torchledger", "fp32", "fp32", 0, (4, 4)),
+        ("torchledger", "bf16", "bf16", 0, (4, 4)),  # DDP under autocast: FP32 gradients
     ],
 )
-def test_formats_are_the_stacks(name: str, asked: str, meant: str, level: int, weight: int, gradient: int) -> None:
+def test_formats_are_the_stacks(name: str, asked: str, meant: str, level: int, expected: tuple[int, int]) -> None:
+    """Bytes of an element of the weights that are gathered and of the gradients that are reduced."""
     strategy = Strategy(stack=name, data_parallel=8, shard_level=level)  # type: ignore[arg-type]
     rules = data_rules(Recipe(precision=asked), strategy, stack(name), meant)  # type: ignore[arg-type]
-    assert (rules.weight_bytes, rules.gradient_bytes) == (weight, gradient)
+    assert (rules.weight_bytes, rules.gradient_bytes) == expected
