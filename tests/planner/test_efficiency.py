@@ -63,6 +63,25 @@ def test_fused_attention_counts_the_pairs_that_the_mask_lets_through() -> None:
     assert line_s(forward, A100) == pytest.approx(1e12 / (160e12 * 2880 / (2880 + 320)) + 4e-6)
 
 
+def test_fused_attention_multiplies_the_scores_again_in_its_backward_kernel() -> None:
+    """The published backward rates count five products, 2.5 times the forward pass's; the model's own are four."""
+    work = Work(flops_full=4e12, flops_exact=2e12, flops_executed=5e12, bytes_read=1, bytes_written=1)
+    shape = (("b", 1), ("queries", 2880), ("keys", 2880), ("head_size", 128), ("value_head_size", 128))
+    backward = Line("core", "attention_backward", work, "attention", "backward", number_format="bf16", shape=shape)
+    rate = A100.attention_flops_per_s[1] * 2880 / (2880 + 320)
+    assert line_s(backward, A100) == pytest.approx(2.5 * 1e12 / rate + 4e-6)
+
+
+def test_a_product_over_written_scores_runs_all_pairs() -> None:
+    """Megatron's batched products know nothing of the mask that comes after them, and run as matrix products do."""
+    full = 2 * 96 * 2048 * 2048 * 128
+    work = Work(flops_full=full, flops_exact=full / 2, flops_executed=full, bytes_read=1, bytes_written=1)
+    shape = (("b", 96), ("m", 2048), ("n", 2048), ("k", 128))
+    scores = Line("core", "attention_scores", work, "attention", number_format="bf16", shape=shape)
+    product = Line("core", "matmul", work, "matmul", number_format="bf16", shape=shape)
+    assert line_s(scores, A100) == line_s(product, A100)
+
+
 def test_unknown_stays_unknown() -> None:
     assert line_s(Line("a", "b", Work(flops_full=None), "unknown"), A100) is None
     product = Line("a", "matmul", Work.of_flops(1, bytes_read=1), "matmul", number_format="fp8")

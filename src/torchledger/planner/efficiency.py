@@ -9,10 +9,11 @@ while to start, however little it moves.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from torchledger.ledger import CONTRACTIONS, Line
+from torchledger.ledger import CONTRACTIONS, Amount, Line
 
 #: Tiles that libraries have kernels for, with the share of the rate that each reaches: a smaller tile reads its
 #: operands more often (the guide's table of tile sizes).
@@ -39,7 +40,8 @@ class Chipset(NamedTuple):
 
     Attributes:
         flops_per_s: by number format, what a large matrix product sustains.
-        attention_flops_per_s: forward and backward, what a fused attention kernel sustains on long sequences.
+        attention_flops_per_s: forward and backward, what a fused attention kernel sustains on long sequences, of the
+            two and the five products that it runs.
         attention_ramp: keys at which it reaches half of that.
         bytes_per_s: what a large kernel that only moves bytes sustains.
         num_multiprocessors: units that tiles are spread over.
@@ -104,7 +106,8 @@ def matmul_s(
 def line_s(line: Line, chips: Chipset) -> float | None:
     """Seconds of one time of a line on the device; nothing where its work or the rate of its format is unknown.
 
-    What moves no bytes is part of another line's kernel and takes none.
+    What moves no bytes is part of another line's kernel and takes none. A fused attention kernel runs the pairs that
+    the mask lets through; products over written scores are matrix products over all pairs, whatever the mask.
     """
     work = line.work
     moved = work.bytes_moved
@@ -114,11 +117,11 @@ def line_s(line: Line, chips: Chipset) -> float | None:
     if line.kind not in CONTRACTIONS:
         return memory_s + chips.kernel_s if moved else 0.0
     sizes = dict(line.shape)
-    if line.kind == "attention" and work.flops_exact is not None:
-        full = chips.attention_flops_per_s[line.phase == "backward"]
-        keys = sizes.get("keys", math.inf)
-        share = float(keys / (keys + chips.attention_ramp)) if math.isfinite(keys) else 1.0
-        return max(float(work.flops_exact) / (full * share), memory_s) + chips.kernel_s
+    if "keys" in sizes and work.flops_exact is not None:
+        backward = line.phase == "backward"
+        flops = float(work.flops_exact) * (_products_again(sizes) if backward else 1.0)
+        share = float(sizes["keys"] / (sizes["keys"] + chips.attention_ramp))
+        return max(flops / (chips.attention_flops_per_s[backward] * share), memory_s) + chips.kernel_s
     rate = chips.rate(line.number_format)
     if rate is None or work.flops_executed is None:
         return None
@@ -137,3 +140,15 @@ def line_s(line: Line, chips: Chipset) -> float | None:
         bytes_per_s=chips.bytes_per_s,
     )
     return max(product_s, memory_s) + chips.kernel_s
+
+
+def _products_again(sizes: Mapping[str, Amount]) -> float:
+    """What a fused backward kernel multiplies over the model's four products: the scores once more.
+
+    Its published rates count five (FlashAttention-2, arXiv:2307.08691, section 4.1: 2.5 times the forward pass).
+
+    >>> _products_again({"head_size": 128, "value_head_size": 128})
+    1.25
+    """
+    scores, values = sizes["head_size"], sizes["value_head_size"]
+    return float((3 * scores + 2 * values) / (2 * (scores + values)))
