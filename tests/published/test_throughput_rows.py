@@ -53,7 +53,7 @@ def test_how_many_of_each_kind():
     assert counted["dense", "stated"] == 1075
     assert counted["dense", "recipe"] == 206
     assert counted["dense", "assumed"] == 43
-    assert (counted["mixture", "recipe"], counted["mixture", "assumed"]) == (139, 10)
+    assert (counted["mixture", "recipe"], counted["mixture", "assumed"]) == (79, 70)
 
 
 def test_vtrain_bloom_and_llm_foundry_are_stated_whole():
