@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.ledger import CONTRACTIONS, Line
@@ -36,7 +37,7 @@ class Share(NamedTuple):
 
     def at(self, ranks: int) -> float:
         """The amount of one rank."""
-        return self.whole + self.divided / ranks
+        return max(0.0, self.whole + self.divided / ranks)
 
 
 class PhaseFloor(NamedTuple):
@@ -62,6 +63,7 @@ class PieceFloor(NamedTuple):
         phases: forward, recompute, backward, weight.
         kept_bytes: of one sequence.
         beside_bytes: of one sequence, what its backward pass holds beside: temporaries and what is made again.
+        less_bytes: how much less that is whatever the number of sequences (a mask that all share): 0 or below.
         parameters, trainable: elements, and those with gradients and state.
         expert_parameters, expert_trainable: the same of all its routed experts.
     """
@@ -71,6 +73,7 @@ class PieceFloor(NamedTuple):
     phases: tuple[PhaseFloor, ...]
     kept_bytes: Share
     beside_bytes: Share
+    less_bytes: float
     parameters: Share
     trainable: Share
     expert_parameters: float
@@ -106,21 +109,32 @@ def smallest_split(spec: ModelSpec) -> int:
     return 1
 
 
-def floors(estimator: Estimator, base: Strategy, *, sequence_parallel: bool) -> tuple[PieceFloor, ...]:
+def floors(
+    estimator: Estimator, base: Strategy, *, sequence_parallel: bool, expert_tensor_parallel: int
+) -> tuple[PieceFloor, ...]:
     """The floors of every block, from its lines on one and a few tensor parallel ranks, for one and two sequences.
 
-    What is not there when every rank has one head (the copies of key-value heads that several heads share) is left out.
+    What is not there when every rank has one head (the copies of key-value heads that several heads share) is left out,
+    and every expert is on a rank of its own.
     """
     split, heads = smallest_split(estimator.spec), estimator.spec.attention.num_heads
-    alone = [_reference(estimator, base, 1, size, sequence_parallel=False) for size in (1, 2)]
-    shared = [_reference(estimator, base, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)]
-    barest = _reference(estimator, base, heads, 1, sequence_parallel=sequence_parallel)
+    experts = 1 if estimator.spec.moe is None else estimator.spec.moe.num_experts
+    plain = replace(base, expert_parallel=experts, expert_tensor_parallel=expert_tensor_parallel)
+    alone = [_reference(estimator, plain, 1, size, sequence_parallel=False) for size in (1, 2)]
+    shared = [_reference(estimator, plain, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)]
+    barest = _reference(estimator, plain, heads, 1, sequence_parallel=sequence_parallel)
     rules = stack(base.stack)
     factor = 0.0 if rules.compiled else rules.host_factor
     chips = estimator.chips(base)
     return tuple(
         _piece_floor(
-            estimator, chips, tuple(seen), split, host_factor=factor, always=_Always.of(seen[0].block, bare.block)
+            estimator,
+            chips,
+            tuple(seen),
+            split,
+            experts,
+            host_factor=factor,
+            always=_Always.of(seen[0].block, bare.block),
         )
         for *seen, bare in zip(*alone, *shared, barest, strict=True)
     )
@@ -134,6 +148,8 @@ def _reference(
         tensor_parallel=ranks,
         sequence_parallel=sequence_parallel and ranks > 1,
         vocab_parallel=base.vocab_parallel,
+        expert_parallel=base.expert_parallel,
+        expert_tensor_parallel=base.expert_tensor_parallel if ranks > 1 else 0,
         micro_batch_size=size,
     )
     return pieces(estimator.spec, estimator.recipe, strategy, stack(base.stack))
@@ -160,7 +176,14 @@ def _place(line: Line) -> tuple[str, str, str, str | None]:
 
 
 def _piece_floor(
-    estimator: Estimator, chips: Chipset, seen: tuple[Piece, ...], split: int, *, host_factor: float, always: _Always
+    estimator: Estimator,
+    chips: Chipset,
+    seen: tuple[Piece, ...],
+    split: int,
+    num_experts: int,
+    *,
+    host_factor: float,
+    always: _Always,
 ) -> PieceFloor:
     """From (1 rank, 1 and 2 sequences) and (`split` ranks, 1 and 2 sequences)."""
     blocks = [each.block for each in seen]
@@ -185,10 +208,11 @@ def _piece_floor(
         ),
         kept_bytes=_fit(kept, split),
         beside_bytes=_fit(beside, split),
+        less_bytes=min(0.0, 2 * beside[0] - beside[1], 2 * beside[2] - beside[3]),
         parameters=_fit_constant([block.num_parameters for block in blocks], split),
         trainable=_fit_constant([block.num_trainable for block in blocks], split),
-        expert_parameters=blocks[0].num_expert_parameters,
-        expert_trainable=blocks[0].num_trainable_expert,
+        expert_parameters=blocks[0].num_expert_parameters * num_experts,
+        expert_trainable=blocks[0].num_trainable_expert * num_experts,
     )
 
 
@@ -230,7 +254,8 @@ def _fit_constant(values: Iterable[float], split: int) -> Share:
 
 
 def _share(alone: float, of_many: float, split: int) -> Share:
-    if split == 1 or alone <= 0:
+    """The line through the amounts of 1 rank and of each of `split`; what falls faster has less than nothing whole."""
+    if split == 1:
         return Share(0.0, max(0.0, alone))
-    divided = min(alone, (alone - of_many) * split / (split - 1))
-    return Share(max(0.0, alone - divided), max(0.0, divided))
+    divided = (alone - of_many) * split / (split - 1)
+    return Share(alone - divided, divided)

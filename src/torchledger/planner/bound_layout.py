@@ -1,9 +1,7 @@
 """`Bounds`: seconds and bytes that no layout of a subtree is below, from the floors of its blocks.
 
-Time: every rank runs its share of all micro-batches, and the last rank (which has the head) cannot begin before the
-first micro-batch has come through the others, nor the others end before the last has come back. Memory: the first rank
-holds the activations of as many micro-batches as there are stages, the last one the logits, and every rank its share of
-the training state under the shard level that leaves least.
+Every rank runs its share of all micro-batches; it cannot begin before the first micro-batch has come through the ranks
+before it, nor can they end before its last has come back through them. What ranks hold: `bound_memory`.
 """
 
 from __future__ import annotations
@@ -11,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import NamedTuple
 
 from torchledger.formula import parts
-from torchledger.planner.assembly import layers_of_chunks
 from torchledger.planner.block import exchanges_of, meant_precision
-from torchledger.planner.bound import PieceFloor, floors
+from torchledger.planner.bound import PieceFloor, Share, floors
+from torchledger.planner.bound_memory import LeastMemory, RankBytes
+from torchledger.planner.bound_rows import FILLED, Rows, TimeRow, rows
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.exchange import group_of
-from torchledger.planner.memory_state import overhead, state_rule
 from torchledger.planner.search_grid import RECOMPUTES, Axes, Order, Shape
 from torchledger.planner.search_walk import Least
 from torchledger.planner.stack import stack
@@ -35,10 +32,6 @@ _CAUSES = {
     "context": "context parallel communication",
     "expert": "expert parallel communication",
 }
-#: Schedules in which the last rank waits for the first micro-batch, and the others for its last, with all they have.
-_FILLED = frozenset({"gpipe", "1f1b", "interleaved"})
-#: Parts of a rank's memory are whole bytes each, so their sum may be this much below the sum of the exact ones.
-_ROUNDING = 16
 
 
 class Exchanged(NamedTuple):
@@ -73,46 +66,12 @@ class Rank(NamedTuple):
     Attributes:
         parts: by block.
         again_s: what recompute runs again, all layers together.
-        kept_bytes, beside_bytes: of the layer that has least.
-        spike_bytes: what the head holds at the loss.
+        held: bytes of activations.
     """
 
     parts: tuple[Part, ...]
     again_s: float
-    kept_bytes: float
-    beside_bytes: float
-    spike_bytes: float
-
-
-class Row(NamedTuple):
-    """How layers lie over ranks under an order.
-
-    Attributes:
-        is_filled: whether a rank waits for the first micro-batch through those before it, and they for its last.
-        first, last: layers of the first and the last rank, all chunks.
-        before: layers of the first chunks of all ranks but the last.
-        others: of the other ranks that may be slowest: layers, and layers of the first chunks of those before.
-    """
-
-    is_filled: bool
-    first: int
-    last: int
-    before: int
-    others: tuple[tuple[int, int], ...]
-
-
-class States(NamedTuple):
-    """Bytes of the training state of a split's ranks, at the least.
-
-    Attributes:
-        mean: of a rank that holds the mean.
-        ends: of the first and the last rank, by row.
-        optimizer_s: seconds of the update of the mean.
-    """
-
-    mean: float
-    ends: tuple[tuple[float, float], ...]
-    optimizer_s: float
+    held: RankBytes
 
 
 class Bounds:
@@ -128,30 +87,26 @@ class Bounds:
         self._estimator = estimator
         self._base = base
         self._stack = stack(base.stack)
-        self._levels = tuple(level for level in axes.shard_levels if level in self._stack.shard_levels) or (0,)
         self._parts = parts(estimator.spec, estimator.recipe)
-        self._floors: dict[tuple[Recompute, bool], tuple[PieceFloor, ...]] = {}
+        self._floors: dict[tuple[Recompute, bool, int], tuple[PieceFloor, ...]] = {}
         self._exchanged: dict[tuple[object, ...], Exchanged] = {}
         recipe, constants = estimator.recipe, estimator.constants
         moved = update_bytes(recipe.optimizer, meant_precision(recipe, self._stack))
         self._optimizer_s = moved / estimator.chips(base).bytes_per_s
         doublings = math.log2(max(1, estimator.cluster.num_islands))
         self._stretch = constants.overhead * (1 + constants.straggler * doublings)
-        optimizer = recipe.optimizer
-        self._rules = {
-            level: state_rule(self._stack, recipe.precision, optimizer.kind, optimizer.momentum > 0, level)
-            for level in self._levels
-        }
         self._is_math = "math" in {recipe.attention, self._stack.attention}
         self._capacity = math.inf if estimator.capacity_bytes is None else estimator.capacity_bytes
-        self._resident, self._offloads = 1 - recipe.offload_activations, recipe.offload_optimizer
         self._ranks: dict[tuple[object, ...], Rank] = {}
-        self._known_rows: dict[tuple[int, tuple[Order, ...]], tuple[Row, ...]] = {}
-        self._known_states: dict[tuple[object, ...], States] = {}
-        beside = overhead(self._stack)
-        self._outside = beside.context + beside.workspace - _ROUNDING
+        plain = self._floors_of(recipe.recompute, sequence_parallel=False, expert_tensor_parallel=0)
+        self._memory = LeastMemory(estimator, base, axes, plain)
+        self._shares = any(level in self._stack.shard_levels for level in axes.shard_levels if level)
+        self._trainable = Share(
+            sum(each.trainable.whole * each.num_layers for each in plain),
+            sum(each.trainable.divided * each.num_layers for each in plain),
+        )
 
-    def of_shape(self, strategy: Strategy, recompute: Recompute, orders: Sequence[Order]) -> Least:
+    def of_shape(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts that differ in order (one of `orders`) and sharding only.
 
         Where bytes alone rule them out, the bound of seconds is 0: exchanges need not be priced.
@@ -159,8 +114,9 @@ class Bounds:
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
         rank = self._rank(strategy, recompute)
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
-        rows, states = self._rows(stages, orders), self._states(strategy, orders)
-        peak = self._peak(rank, states, rows, size, min(stages, number))
+        found = self._rows(strategy, orders, number)
+        held = rank.held.of(size)
+        peak = self._memory.bytes_of(strategy, held, found.hold)
         if peak > self._capacity:
             return Least(0.0, peak, "matmul", 0.0)
         exchanged = self._exchanges(strategy, recompute)
@@ -170,8 +126,8 @@ class Bounds:
             for (device_s, kernels_s, host_s), sent_s in zip(part.phases, sent, strict=True):
                 seconds += max(size * device_s + kernels_s + sent_s, host_s)
             blocks.append(seconds)
-        pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, rows)
-        step_s = (pipeline_s + states.optimizer_s) * self._stretch + self._estimator.constants.step_s
+        pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, found.time)
+        step_s = self._step_s(strategy, pipeline_s)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s * size, number / stages)
         return Least(step_s, peak, cause, cause_s)
 
@@ -185,7 +141,7 @@ class Bounds:
         for stage in stages:
             busy = chunks[id(stage)]
             pipeline_s = max(pipeline_s, number * sum(busy) + before_s)
-            before_s += busy[0] if strategy.schedule in _FILLED else 0.0
+            before_s += busy[0] if strategy.schedule in FILLED else 0.0
         if strategy.schedule == "dualpipe" and len(stages) > 1:
             pipeline_s /= 2  # a rank has each micro-batch in one of its two chunks only
         bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
@@ -200,13 +156,13 @@ class Bounds:
         seconds = step.pipeline.total_s * self._stretch + estimator.constants.step_s
         return bound._replace(step_s=max(bound.step_s, seconds))
 
-    def of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: Sequence[Order]) -> Least:
+    def of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts with these numbers of ranks, whatever the micro-batch: of infinitely small ones.
 
         Of exchanges it knows only the bandwidth: those of the largest micro-batch, per sequence.
         """
         number, stages = self._estimator.recipe.batch_size // strategy.data_parallel, strategy.pipeline_parallel
-        rows, states = self._rows(stages, orders), self._states(strategy, orders)
+        found = self._rows(strategy, orders, number)
         step_s, cause, cause_s = math.inf, "matmul", 0.0
         least = min((shape.recompute for shape in shapes), key=RECOMPUTES.index)
         for split, kind in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
@@ -216,18 +172,39 @@ class Bounds:
                 sum(device_s for device_s, _, _ in part.phases) + sum(sent) / number
                 for part, sent in zip(rank.parts, exchanged.seconds, strict=True)
             ]
-            pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, rows)
-            seconds = (pipeline_s + states.optimizer_s) * self._stretch + self._estimator.constants.step_s
+            pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, found.time)
+            seconds = self._step_s(strategy, pipeline_s)
             if seconds < step_s:
                 step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
+        single = self._rows(strategy, orders, 1)  # whatever the micro-batches: of one alone
         peak = min(
-            self._peak(self._rank(replace(strategy, sequence_parallel=split), recompute), states, rows, 1, 1)
+            self._memory.bytes_of(
+                strategy, self._rank(replace(strategy, sequence_parallel=split), recompute).held, single.hold
+            )
             for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}
         )
         return Least(step_s, peak, cause, cause_s)
 
+    def _step_s(self, strategy: Strategy, pipeline_s: float) -> float:
+        """A step with this pipeline and the update of a rank's mean share of parameters, nothing exchanged."""
+        sharers = strategy.data_parallel * strategy.context_parallel if self._shares else 1
+        updated = self._trainable.at(strategy.tensor_parallel) / (strategy.pipeline_parallel * sharers)
+        running = pipeline_s + updated * self._optimizer_s
+        return running * self._stretch + self._estimator.constants.step_s
+
+    def _rows(self, strategy: Strategy, orders: tuple[Order, ...], number: int) -> Rows:
+        together = self._stack.embeddings_as_layers
+        num_layers = self._estimator.spec.num_layers
+        return rows(orders, strategy.pipeline_parallel, num_layers, number, embeddings_as_layers=together)
+
     def _rank(self, strategy: Strategy, recompute: Recompute) -> Rank:
-        key = (recompute, strategy.sequence_parallel, strategy.tensor_parallel, strategy.context_parallel)
+        key = (
+            recompute,
+            strategy.sequence_parallel,
+            strategy.expert_tensor_parallel,
+            strategy.tensor_parallel,
+            strategy.context_parallel,
+        )
         found = self._ranks.get(key)
         if found is None:
             found = self._ranks[key] = self._rank_of(strategy, recompute)
@@ -235,7 +212,11 @@ class Bounds:
 
     def _rank_of(self, strategy: Strategy, recompute: Recompute) -> Rank:
         ranks, tokens = strategy.tensor_parallel, strategy.context_parallel
-        floors_ = self._floors_of(recompute, strategy.sequence_parallel)
+        floors_ = self._floors_of(
+            recompute,
+            sequence_parallel=strategy.sequence_parallel,
+            expert_tensor_parallel=strategy.expert_tensor_parallel,
+        )
         parts_ = tuple(
             Part(
                 floor.kind,
@@ -248,20 +229,26 @@ class Bounds:
         each = 1 / (tokens * tokens if self._is_math else tokens)
         layers = [floor for floor in floors_ if floor.kind == "layer"]
         head = next(floor for floor in floors_ if floor.kind == "head")
-        return Rank(
-            parts_,
-            sum(part.phases[1][0] * part.num_layers for part in parts_),
+        held = RankBytes(
             min(floor.kept_bytes.at(ranks) for floor in layers) * each,
             min(floor.beside_bytes.at(ranks) for floor in layers) * each,
             (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
+            min(floor.less_bytes for floor in (*layers, head)),
         )
+        return Rank(parts_, sum(part.phases[1][0] * part.num_layers for part in parts_), held)
 
-    def _floors_of(self, recompute: Recompute, sequence_parallel: bool) -> tuple[PieceFloor, ...]:
-        key = (recompute, sequence_parallel)
+    def _floors_of(
+        self, recompute: Recompute, *, sequence_parallel: bool, expert_tensor_parallel: int
+    ) -> tuple[PieceFloor, ...]:
+        key = (recompute, sequence_parallel, expert_tensor_parallel)
         found = self._floors.get(key)
         if found is None:
-            at = self._estimator.at(recompute)
-            found = self._floors[key] = floors(at, self._base, sequence_parallel=sequence_parallel)
+            found = self._floors[key] = floors(
+                self._estimator.at(recompute),
+                self._base,
+                sequence_parallel=sequence_parallel,
+                expert_tensor_parallel=expert_tensor_parallel,
+            )
         return found
 
     def _exchanges(self, strategy: Strategy, recompute: Recompute) -> Exchanged:
@@ -297,101 +284,9 @@ class Bounds:
             blocks.append(tuple(phases.values()))
         return Exchanged(tuple(blocks), causes)
 
-    def _rows(self, stages: int, orders: Sequence[Order]) -> tuple[Row, ...]:
-        """How the layers lie under each order."""
-        key = (stages, tuple(orders))
-        found = self._known_rows.get(key)
-        if found is None:
-            num_layers, together = self._estimator.spec.num_layers, self._stack.embeddings_as_layers
-            rows = [
-                _row(order, stages, layers_of_chunks(num_layers, stages * order.virtual_stages, together))
-                for order in orders
-            ]
-            found = self._known_rows[key] = tuple(dict.fromkeys(rows))
-        return found
-
-    def _peak(self, rank: Rank, states: States, rows: Sequence[Row], size: int, flying: int) -> float:
-        """The least that the fullest rank holds."""
-        kept = rank.kept_bytes * size * self._resident
-        beside, spike = rank.beside_bytes * size, rank.spike_bytes * size
-        least = min(
-            max(first + kept * row.first * flying + beside, last + kept * row.last + spike)
-            for row, (first, last) in zip(rows, states.ends, strict=True)
-        )
-        return max(states.mean, least) + self._outside
-
-    def _states(self, strategy: Strategy, orders: Sequence[Order]) -> States:
-        stages, ranks = strategy.pipeline_parallel, strategy.tensor_parallel
-        sharers = strategy.data_parallel * strategy.context_parallel
-        key = (stages, ranks, sharers, strategy.expert_parallel, strategy.expert_tensor_parallel, tuple(orders))
-        found = self._known_states.get(key)
-        if found is None:
-            floors_ = self._floors_of("none", sequence_parallel=False)
-            mean = self._state(strategy, [(floor, floor.num_layers / stages) for floor in floors_])
-            ends = [(mean, mean)] * len(self._rows(stages, orders))
-            if stages > 1:
-                plain = _plainest([floor for floor in floors_ if floor.kind == "layer"], ranks)
-                first = [(floor, 1.0) for floor in floors_ if floor.kind == "embedding"]
-                last = [(floor, 1.0) for floor in floors_ if floor.kind == "head"]
-                ends = [
-                    (
-                        self._state(strategy, [*first, *((floor, row.first) for floor in plain)]),
-                        self._state(strategy, [*last, *((floor, row.last) for floor in plain)]),
-                    )
-                    for row in self._rows(stages, orders)
-                ]
-            trained = sum(floor.trainable.at(ranks) * floor.num_layers for floor in floors_)
-            updated = trained / (stages * (sharers if any(self._levels) else 1))
-            found = self._known_states[key] = States(mean, tuple(ends), updated * self._optimizer_s)
-        return found
-
-    def _state(self, strategy: Strategy, held: Sequence[tuple[PieceFloor, float]]) -> float:
-        """Bytes of the training state of these blocks under the shard level that leaves least."""
-        ranks = strategy.tensor_parallel
-        own = 1 / (strategy.expert_parallel * (strategy.expert_tensor_parallel or ranks))
-        dense = sum(each.parameters.at(ranks) * count for each, count in held)
-        trained = sum(each.trainable.at(ranks) * count for each, count in held)
-        expert = sum(each.expert_parameters * own * count for each, count in held)
-        trained_expert = sum(each.expert_trainable * own * count for each, count in held)
-        sharers = strategy.data_parallel * strategy.context_parallel
-        shared = (sharers, max(1, sharers // strategy.expert_parallel))
-        least = math.inf
-        for level, rule in self._rules.items():
-            over = shared if level else (1, 1)
-            gradient = shared if level >= 2 else (1, 1)
-            weight = shared if level == 3 else (1, 1)
-            kept = 0.0 if self._offloads else rule.master + min(rule.moments, rule.end_moments)
-            least = min(
-                least,
-                rule.weight * (dense / weight[0] + expert / weight[1])
-                + rule.gradient * (trained / gradient[0] + trained_expert / gradient[1])
-                + rule.fresh * (trained + trained_expert)
-                + kept * (trained / over[0] + trained_expert / over[1]),
-            )
-        return least
-
-
-def _plainest(layers: Sequence[PieceFloor], ranks: int) -> Sequence[PieceFloor]:
-    """The kind of layer with the fewest parameters, if it has fewest of both kinds."""
-    least = min(layers, key=lambda each: (each.parameters.at(ranks), each.expert_parameters))
-    return (least,) if all(least.expert_parameters <= each.expert_parameters for each in layers) else ()
-
-
-def _row(order: Order, stages: int, counts: Sequence[int]) -> Row:
-    """The row of an order.
-
-    >>> _row(Order("interleaved", 2), 2, (3, 4, 4, 3))  # rank 0 has chunks of 3 and 4 layers, rank 1 of 4 and 3
-    Row(is_filled=True, first=7, last=7, before=3, others=((7, 0),))
-    """
-    layers = [sum(counts[rank::stages]) for rank in range(stages)]
-    before = [0, *accumulate(counts[: stages - 1])]
-    latest = {layers[rank]: before[rank] for rank in range(stages - 1)}
-    others = tuple((own, first) for own, first in latest.items() if own == max(latest))
-    return Row(order.schedule in _FILLED, layers[0], layers[-1], before[-1], others)
-
 
 def _pipeline_s(
-    parts_: Sequence[Part], blocks: Sequence[float], stages: int, number: int, rows: Sequence[Row]
+    parts_: Sequence[Part], blocks: Sequence[float], stages: int, number: int, rows_: Sequence[TimeRow]
 ) -> tuple[float, float]:
     """Seconds of the micro-batches at the least, and how much of them is bubble."""
     total = end = 0.0
@@ -406,13 +301,9 @@ def _pipeline_s(
     if stages == 1:
         return mean, 0.0
     least = math.inf
-    for row in rows:
-        seconds = mean
-        if row.is_filled:
-            seconds = max(seconds, number * (row.last * layer + end) + row.before * layer)
-            for own, first in row.others:
-                seconds = max(seconds, (number * own + first) * layer)
-        least = min(least, seconds)
+    for last, before, most, before_most in rows_:
+        waits = number * (last * layer + end) + before * layer if before or last else 0.0
+        least = min(least, max(mean, waits, (number * most + before_most) * layer))
     return least, least - mean
 
 

@@ -39,11 +39,11 @@ class LayoutCosts:
         """The shape rules that a layout breaks."""
         return refusals(self._estimator.spec, self._estimator.recipe, strategy, self._estimator.cluster)
 
-    def least_of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: Sequence[Order]) -> Least:
+    def least_of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts with these numbers of ranks and one of these shapes and orders."""
         return self._bounds.of_split(strategy, shapes, orders)
 
-    def least_of_shape(self, strategy: Strategy, recompute: Recompute, orders: Sequence[Order]) -> Least:
+    def least_of_shape(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts that differ in order, one of these, and sharding only."""
         return self._bounds.of_shape(strategy, recompute, orders)
 

@@ -62,11 +62,11 @@ class Costs(Protocol):
         """The shape rules that a layout breaks."""
         ...
 
-    def least_of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: Sequence[Order]) -> Least:
+    def least_of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts with these numbers of ranks and one of these shapes and orders."""
         ...
 
-    def least_of_shape(self, strategy: Strategy, recompute: Recompute, orders: Sequence[Order]) -> Least:
+    def least_of_shape(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts that differ in order, one of these, and sharding only."""
         ...
 
