@@ -46,8 +46,8 @@ def stage_seconds(
     found["pipeline communication"] += pipeline.send_exposed_s
     found["weight gathering"] += step.gather_s[index]
     found["data parallel communication"] += step.reduce_s[index]
-    longest = max(g + r for g, r in zip(step.gather_s, step.reduce_s, strict=True))
-    found["pipeline bubble"] += pipeline.bubble_s[index] + longest - step.gather_s[index] - step.reduce_s[index]
+    ends = [g + r for g, r in zip(step.gather_s, step.reduce_s, strict=True)]
+    found["pipeline bubble"] += pipeline.bubble_s[index] + (max(ends) - ends[index])
     found["optimizer"] += step.optimizer_s
     found["stragglers"] += step.straggler_s
     found["data and host"] += constants.step_s
