@@ -8,7 +8,7 @@ from torchledger.machine import parse_cluster
 from torchledger.planner.constants import default_constants
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.plan import plan
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe, Strategy
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, PositionSpec, Recipe, Strategy
 
 SPEC = ModelSpec("small", 1024, 512, 8, 256, AttentionSpec(8), MlpSpec(1024), tied_embeddings=True)
 RECIPE = Recipe(batch_size=64, sequence_length=512, precision="bf16")
@@ -64,11 +64,14 @@ def test_other_constants_change_seconds_and_no_bytes():
 
 
 def test_a_tied_head_on_a_stage_of_its_own_is_a_copy():
-    """With a pipeline the last stage holds the tied matrix again: 1024 · 256 parameters more than without."""
-    one = Estimator(SPEC, RECIPE, parse_cluster("h100x2"))
+    """With a pipeline the last stage holds the tied matrix again, and not the positions: 1024 · 256 parameters more."""
+    learned = replace(SPEC, position=PositionSpec("learned"), embedding_norm=True)
+    one = Estimator(learned, RECIPE, parse_cluster("h100x2"))
     whole = one.held(Strategy(micro_batch_size=1))
     first, last = one.held(Strategy(pipeline_parallel=2, micro_batch_size=1))
     assert first.num_parameters + last.num_parameters == whole[0].num_parameters + 1024 * 256
+    (head,) = (block for block, _ in last.blocks if block.kind == "head")
+    assert head.largest_tensor == 1024 * 256
 
 
 def test_the_fullest_rank_is_looked_for_on_every_stage(layouts):

@@ -27,7 +27,7 @@ from torchledger.planner.memory_state import usable_bytes
 from torchledger.planner.outcome import Estimate, StageMemory
 from torchledger.planner.piece_cost import PieceCost, piece_cost
 from torchledger.planner.schedule import in_flight
-from torchledger.planner.shard import micro_batch_size, num_micro_batches
+from torchledger.planner.shard import micro_batch_size, num_micro_batches, sharded_vocab_size
 from torchledger.planner.stack import Stack, stack
 from torchledger.planner.stage import Block, Stage
 from torchledger.planner.step import StepCost, StepRules, step_cost
@@ -125,7 +125,8 @@ class Estimator:
         if found is None:
             found = pieces(self.spec, self.recipe, strategy, rules)
             if strategy.pipeline_parallel > 1 and self.spec.tied_embeddings:
-                found = _with_copied_head(found)
+                rows = sharded_vocab_size(self.spec, strategy, rules)
+                found = _with_copied_head(found, rows * (self.spec.embedding_size or self.spec.hidden_size))
             self._pieces[key] = found
 
         def exchange_s(exchange: Exchange) -> float:
@@ -243,16 +244,21 @@ def _is_below_another(flying: tuple[float, ...], others: Iterable[tuple[float, .
     )
 
 
-def _with_copied_head(found: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """A tied head on a stage of its own is a copy of the embedding, kept equal by adding up both gradients."""
+def _with_copied_head(found: tuple[Piece, ...], table: int) -> tuple[Piece, ...]:
+    """A tied head on a stage of its own is a copy of the token table, kept equal by adding up both gradients.
+
+    What else the embedding has, a table of positions or a norm, is on the first stage only.
+    """
     embedding = next(each.block for each in found if each.block.kind == "embedding")
     return tuple(
         replace(
             each,
             block=replace(
                 each.block,
-                num_parameters=each.block.num_parameters + embedding.num_parameters,
-                num_trainable=each.block.num_trainable + embedding.num_trainable,
+                num_parameters=each.block.num_parameters + table,
+                num_trainable=each.block.num_trainable + (table if embedding.num_trainable else 0),
+                num_tensors=each.block.num_tensors + 1,
+                largest_tensor=max(each.block.largest_tensor, table),
             ),
         )
         if each.block.kind == "head"
