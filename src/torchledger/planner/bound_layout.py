@@ -7,21 +7,22 @@ before it, nor can they end before its last has come back through them. What ran
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.formula import parts
-from torchledger.planner.block import exchanges_of, meant_precision
+from torchledger.planner.block import exchanges_of
 from torchledger.planner.bound import PieceFloor, Share, floors
 from torchledger.planner.bound_memory import LeastMemory, RankBytes
 from torchledger.planner.bound_rows import FILLED, Rows, TimeRow, rows
-from torchledger.planner.estimator import Estimator
+from torchledger.planner.bound_sharing import LeastSharing
+from torchledger.planner.data_parallel import exposed
+from torchledger.planner.estimator import Costed, Estimator, Stages
 from torchledger.planner.exchange import group_of
-from torchledger.planner.search_grid import RECOMPUTES, Axes, Order, Shape
+from torchledger.planner.search_grid import RECOMPUTES, Axes, Order, Shape, ShardKind
 from torchledger.planner.search_walk import Least
 from torchledger.planner.stack import stack
-from torchledger.planner.update import update_bytes
 from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
 
@@ -91,8 +92,7 @@ class Bounds:
         self._floors: dict[tuple[Recompute, bool, int], tuple[PieceFloor, ...]] = {}
         self._exchanged: dict[tuple[object, ...], Exchanged] = {}
         recipe, constants = estimator.recipe, estimator.constants
-        moved = update_bytes(recipe.optimizer, meant_precision(recipe, self._stack))
-        self._optimizer_s = moved / estimator.chips(base).bytes_per_s
+        self._optimizer_s = estimator.update_s(base)
         doublings = math.log2(max(1, estimator.cluster.num_islands))
         self._stretch = constants.overhead * (1 + constants.straggler * doublings)
         self._is_math = "math" in {recipe.attention, self._stack.attention}
@@ -100,6 +100,7 @@ class Bounds:
         self._ranks: dict[tuple[object, ...], Rank] = {}
         plain = self._floors_of(recipe.recompute, sequence_parallel=False, expert_tensor_parallel=0)
         self._memory = LeastMemory(estimator, base, axes, plain)
+        self._sharing = LeastSharing(estimator, base, axes, plain)
         self._shares = any(level in self._stack.shard_levels for level in axes.shard_levels if level)
         self._trainable = Share(
             sum(each.trainable.whole * each.num_layers for each in plain),
@@ -109,52 +110,72 @@ class Bounds:
     def of_shape(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts that differ in order (one of `orders`) and sharding only.
 
-        Where bytes alone rule them out, the bound of seconds is 0: exchanges need not be priced.
+        Where bytes alone rule a kind of sharding out, its bound of seconds is 0: exchanges need not be priced.
         """
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
         rank = self._rank(strategy, recompute)
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
         found = self._rows(strategy, orders, number)
-        held = rank.held.of(size)
-        peak = self._memory.bytes_of(strategy, held, found.hold)
-        if peak > self._capacity:
-            return Least(0.0, peak, "matmul", 0.0)
+        peaks = self._memory.bytes_of(strategy, rank.held.of(size), found.hold)
+        if min(peaks.values()) > self._capacity:
+            return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
         exchanged = self._exchanges(strategy, recompute)
         blocks = []
         for part, sent in zip(rank.parts, exchanged.seconds, strict=True):
-            seconds = 0.0
-            for (device_s, kernels_s, host_s), sent_s in zip(part.phases, sent, strict=True):
-                seconds += max(size * device_s + kernels_s + sent_s, host_s)
-            blocks.append(seconds)
-        pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, found.time)
-        step_s = self._step_s(strategy, pipeline_s)
+            phases = [
+                max(size * device_s + kernels_s + sent_s, host_s)
+                for (device_s, kernels_s, host_s), sent_s in zip(part.phases, sent, strict=True)
+            ]
+            blocks.append((phases[0], phases[1] + phases[2] + phases[3]))
+        plain = [forward + backward for forward, backward in blocks]
+        pipeline_s, bubble_s = _pipeline_s(rank.parts, plain, stages, number, found.time)
+        pairs = {}
+        for kind, peak in peaks.items():
+            seconds = pipeline_s if peak <= self._capacity else 0.0
+            shared = self._sharing.of(strategy, kind) if seconds else None
+            if shared is not None:
+                seconds, _ = _pipeline_s(rank.parts, self._with(blocks, shared), stages, number, found.time)
+            pairs[kind] = (self._step_s(strategy, seconds) if seconds else 0.0, peak)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s * size, number / stages)
-        return Least(step_s, peak, cause, cause_s)
+        return Least(pairs, cause, cause_s)
+
+    def _with(self, blocks: Sequence[tuple[float, float]], shared: Sequence[tuple[float, float]]) -> list[float]:
+        """Blocks (forward, backward) with what sharing adds to each."""
+        drag, overlaps = self._estimator.constants.drag, self._base.overlap_data
+        return [
+            forward
+            + exposed(gather, forward, drag, overlaps=overlaps)
+            + backward
+            + exposed(again, backward, drag, overlaps=overlaps)
+            for (forward, backward), (gather, again) in zip(blocks, shared, strict=True)
+        ]
 
     def of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
         """A bound of all layouts that differ in sharding only, with the seconds of blocks as they are."""
         estimator = self._estimator.at(recompute)
-        stages = estimator.stages(strategy)
+        costed, stages = estimator.costed(strategy), estimator.stages(strategy)
         number = estimator.recipe.batch_size // (strategy.data_parallel * strategy.micro_batch_size)
-        chunks = {id(stage): [sum(cost.total_s * n for _, cost, n in chunk) for chunk in stage] for stage in stages}
-        pipeline_s, before_s = 0.0, 0.0
-        for stage in stages:
-            busy = chunks[id(stage)]
-            pipeline_s = max(pipeline_s, number * sum(busy) + before_s)
-            before_s += busy[0] if strategy.schedule in FILLED else 0.0
-        if strategy.schedule == "dualpipe" and len(stages) > 1:
-            pipeline_s /= 2  # a rank has each micro-batch in one of its two chunks only
         bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
-        seconds = pipeline_s * self._stretch + estimator.constants.step_s
-        return bound._replace(step_s=max(bound.step_s, seconds))
+        blocks = [(cost.forward.seconds, cost.total_s - cost.forward.seconds) for cost in costed.costs]
+        plain = self._step_s(strategy, _busy_s(costed, stages, [f + b for f, b in blocks], number, strategy))
+        pairs = {}
+        for kind, (step_s, peak) in bound.pairs.items():
+            seconds = plain
+            if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
+                seconds = self._step_s(strategy, _busy_s(costed, stages, self._with(blocks, shared), number, strategy))
+            pairs[kind] = (max(step_s, seconds), peak)
+        return bound._replace(pairs=pairs)
 
-    def of_pipeline(self, strategy: Strategy, recompute: Recompute) -> Least:
-        """The same with the pipeline as it is, but for what sharding adds to it."""
+    def of_pipeline(self, strategy: Strategy, recompute: Recompute, kinds: Collection[ShardKind]) -> Least:
+        """The same with the pipeline as it is, where sharding adds nothing to it."""
+        bound = self.of_order(strategy, recompute)
+        if all(self._sharing.of(strategy, kind) is not None for kind in kinds):
+            return bound
         estimator = self._estimator.at(recompute)
         step = estimator.step(replace(strategy, shard_level=0, shard_group=0))
-        bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
-        seconds = step.pipeline.total_s * self._stretch + estimator.constants.step_s
-        return bound._replace(step_s=max(bound.step_s, seconds))
+        seconds = self._step_s(strategy, step.pipeline.total_s)
+        pairs = {kind: (max(step_s, seconds), peak) for kind, (step_s, peak) in bound.pairs.items()}
+        return bound._replace(pairs=pairs)
 
     def of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts with these numbers of ranks, whatever the micro-batch: of infinitely small ones.
@@ -165,8 +186,8 @@ class Bounds:
         found = self._rows(strategy, orders, number)
         step_s, cause, cause_s = math.inf, "matmul", 0.0
         least = min((shape.recompute for shape in shapes), key=RECOMPUTES.index)
-        for split, kind in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
-            most = replace(strategy, micro_batch_size=number, sequence_parallel=split, context_kind=kind)
+        for split, context in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
+            most = replace(strategy, micro_batch_size=number, sequence_parallel=split, context_kind=context)
             rank, exchanged = self._rank(most, least), self._exchanges(most, least)
             blocks = [
                 sum(device_s for device_s, _, _ in part.phases) + sum(sent) / number
@@ -177,13 +198,12 @@ class Bounds:
             if seconds < step_s:
                 step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
         single = self._rows(strategy, orders, 1)  # whatever the micro-batches: of one alone
-        peak = min(
-            self._memory.bytes_of(
-                strategy, self._rank(replace(strategy, sequence_parallel=split), recompute).held, single.hold
-            )
-            for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}
-        )
-        return Least(step_s, peak, cause, cause_s)
+        peaks: dict[ShardKind, float] = {}
+        for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}:
+            held = self._rank(replace(strategy, sequence_parallel=split), recompute).held
+            for kind, peak in self._memory.bytes_of(strategy, held, single.hold).items():
+                peaks[kind] = min(peak, peaks.get(kind, math.inf))
+        return Least({kind: (step_s, peak) for kind, peak in peaks.items()}, cause, cause_s)
 
     def _step_s(self, strategy: Strategy, pipeline_s: float) -> float:
         """A step with this pipeline and the update of a rank's mean share of parameters, nothing exchanged."""
@@ -305,6 +325,19 @@ def _pipeline_s(
         waits = number * (last * layer + end) + before * layer if before or last else 0.0
         least = min(least, max(mean, waits, (number * most + before_most) * layer))
     return least, least - mean
+
+
+def _busy_s(costed: Costed, stages: Stages, blocks: Sequence[float], number: int, strategy: Strategy) -> float:
+    """Seconds of the rank that is busy longest, with what it waits for, from the seconds of blocks."""
+    seconds = {id(piece.block): each for piece, each in zip(costed.pieces, blocks, strict=True)}
+    chunks = {id(stage): [sum(seconds[id(block)] * n for block, _, n in chunk) for chunk in stage] for stage in stages}
+    longest = before = 0.0
+    for stage in stages:
+        busy = chunks[id(stage)]
+        longest = max(longest, number * sum(busy) + before)
+        before += busy[0] if strategy.schedule in FILLED else 0.0
+    # DualPipe's ranks have each micro-batch in one of their two chunks only
+    return longest / 2 if strategy.schedule == "dualpipe" and len(stages) > 1 else longest
 
 
 def _cause(exchanged: Exchanged, bubble_s: float, again_s: float, per_rank: float) -> tuple[str, float]:

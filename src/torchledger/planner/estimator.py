@@ -32,7 +32,7 @@ from torchledger.planner.stack import Stack, stack
 from torchledger.planner.stage import Block, Stage
 from torchledger.planner.step import StepCost, StepRules, step_cost
 from torchledger.planner.totals import StageTotals, totals
-from torchledger.planner.update import update_bytes
+from torchledger.planner.update import update_s
 from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.spec.recipe import Recompute
 
@@ -66,6 +66,7 @@ class Estimator:
         self._pieces: dict[tuple[object, ...], tuple[Piece, ...]] = {}
         self._costed: dict[tuple[object, ...], Costed] = {}
         self._chips: dict[str, Chipset] = {}
+        self._updates: dict[str, float] = {}
         self._assembled: dict[tuple[object, ...], Assembly] = {}
         # of the layout that was asked last: a search asks for all shardings of an order one after the other
         self._staged: tuple[object, Stages] = (None, ())
@@ -166,10 +167,19 @@ class Estimator:
         return StepRules(
             num_micro_batches=num_micro_batches(self.recipe, strategy),
             send_bytes=_send_bytes(costed.pieces[1].block.output_bytes, strategy, rules),
-            optimizer_s_per_parameter=update_bytes(self.recipe.optimizer, precision) / self.chips(strategy).bytes_per_s,
+            optimizer_s_per_parameter=self.update_s(strategy),
             data=data_rules(self.recipe, strategy, rules, precision),
             doublings=math.log2(max(1, self.cluster.num_islands)),
         )
+
+    def update_s(self, strategy: Strategy) -> float:
+        """Seconds that the update of one parameter takes in the layout's stack, remembered."""
+        found = self._updates.get(strategy.stack)
+        if found is None:
+            precision = meant_precision(self.recipe, stack(strategy.stack))
+            found = update_s(self.spec, self.recipe, precision, self.chips(strategy))
+            self._updates[strategy.stack] = found
+        return found
 
     def step(self, strategy: Strategy) -> StepCost:
         """Seconds of the layout's step, by part."""
