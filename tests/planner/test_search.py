@@ -111,9 +111,9 @@ class Analytic:
         step_s = self._micro_batch_s(strategy, recompute) * (self._num_micro_batches(strategy) + self._bubble(strategy))
         sharded = replace(strategy, shard_level=3)
         peak = self._state(sharded) + self._kept(strategy, recompute) * self._in_flight(strategy)
-        return Least(step_s * self.boldness, int(peak) * self.boldness, "schedule", 0.0)
+        return Least.of_any(step_s * self.boldness, int(peak) * self.boldness, "schedule", 0.0)
 
-    def least_of_pipeline(self, strategy, recompute):
+    def least_of_pipeline(self, strategy, recompute, _kinds):
         """No closer."""
         return self.least_of_order(strategy, recompute)
 
@@ -123,13 +123,13 @@ class Analytic:
         step_s = self._micro_batch_s(strategy, recompute) * count
         in_flight = min(count, strategy.pipeline_parallel)
         peak = self._state(replace(strategy, shard_level=3)) + self._kept(strategy, recompute) * in_flight
-        return Least(step_s * self.boldness, int(peak) * self.boldness, "micro-batches", 0.0)
+        return Least.of_any(step_s * self.boldness, int(peak) * self.boldness, "micro-batches", 0.0)
 
     def least_of_split(self, strategy, _shapes, _orders):
         """Whatever the micro-batch."""
         step_s = 3 * self.recipe.batch_size / self.num_chips
         peak = self._state(replace(strategy, shard_level=3))
-        return Least(step_s * self.boldness, int(peak) * self.boldness, "arithmetic", 0.0)
+        return Least.of_any(step_s * self.boldness, int(peak) * self.boldness, "arithmetic", 0.0)
 
 
 def tiny(num_layers, num_heads, moe):

@@ -15,7 +15,7 @@ from torchledger.planner.bound import PieceFloor
 from torchledger.planner.bound_rows import HoldRow
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.memory import Skeleton, skeleton
-from torchledger.planner.search_grid import Axes
+from torchledger.planner.search_grid import Axes, ShardKind
 from torchledger.planner.stack import stack
 from torchledger.planner.totals import StageTotals
 from torchledger.spec import Strategy
@@ -70,25 +70,29 @@ class LeastMemory:
         self._floors = floors
         self._levels = axes.shard_levels
         self._resident = 1 - estimator.recipe.offload_activations
-        self._known: dict[tuple[int, ...], dict[tuple[int, bool], _Ends]] = {}
+        self._known: dict[tuple[int, ...], dict[ShardKind, _Ends]] = {}
 
-    def bytes_of(self, strategy: Strategy, held: RankBytes, rows: Sequence[HoldRow]) -> float:
-        """The least of layouts with these numbers of ranks and these orders; `held` is of one micro-batch."""
+    def bytes_of(self, strategy: Strategy, held: RankBytes, rows: Sequence[HoldRow]) -> dict[ShardKind, float]:
+        """The least of layouts with these numbers of ranks and these orders, by kind of sharding.
+
+        `held` is of one micro-batch.
+        """
         kept = held.kept * self._resident
-        ends = self._ends(strategy, rows)
-        least = math.inf
-        for each in ends.values():
+        beside, spike = max(0.0, held.beside + held.less), max(0.0, held.spike + held.less)
+        found = {}
+        for kind, (firsts, lasts, mean) in self._ends(strategy, rows).items():
+            least = math.inf
             for row in rows:
-                first, last = each.first[row.first], each.last[row.last]
+                first, last = firsts[row.first], lasts[row.last]
                 most = max(
-                    first.standing + first.at_layer + kept * row.alive_first + max(0.0, held.beside + held.less),
-                    last.standing + last.at_head + kept * row.alive_last + max(0.0, held.spike + held.less),
-                    each.mean,
+                    first.standing + first.at_layer + kept * row.alive_first + beside,
+                    last.standing + last.at_head + kept * row.alive_last + spike,
                 )
                 least = min(least, most)
-        return least - _ROUNDING
+            found[kind] = max(least, mean) - _ROUNDING
+        return found
 
-    def _ends(self, strategy: Strategy, rows: Sequence[HoldRow]) -> dict[tuple[int, bool], _Ends]:
+    def _ends(self, strategy: Strategy, rows: Sequence[HoldRow]) -> dict[ShardKind, _Ends]:
         key = (
             strategy.tensor_parallel,
             strategy.context_parallel,
@@ -113,14 +117,14 @@ class LeastMemory:
                     ends.last[row.last] = self._skeleton(strategy, sharding, self._end(strategy, "head", row.last))
         return found
 
-    def _shardings(self, strategy: Strategy) -> list[tuple[int, bool]]:
+    def _shardings(self, strategy: Strategy) -> list[ShardKind]:
         if strategy.data_parallel * strategy.context_parallel == 1:
             return [(self._levels[0], True)]
         has = self._stack.shard_levels if strategy.pipeline_parallel == 1 else self._stack.pipeline_shard_levels
         levels = [level for level in self._levels if level in has] or list(self._levels)
         return [(level, reshard) for level in levels for reshard in ((True, False) if level == 3 else (True,))]
 
-    def _skeleton(self, strategy: Strategy, sharding: tuple[int, bool], totals: StageTotals) -> Skeleton:
+    def _skeleton(self, strategy: Strategy, sharding: ShardKind, totals: StageTotals) -> Skeleton:
         level, reshard = sharding
         sharded = _sharded(strategy, level, reshard=reshard)
         island = self._estimator.cluster.chips_per_island

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from torchledger.planner.bound_layout import Bounds
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.outcome import Estimate
 from torchledger.planner.refusal import Refusal
 from torchledger.planner.rules import refusals
-from torchledger.planner.search_grid import Axes, Order, Shape
+from torchledger.planner.search_grid import Axes, Order, Shape, ShardKind
 from torchledger.planner.search_walk import Least
 from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
@@ -51,9 +51,9 @@ class LayoutCosts:
         """A bound of all layouts that differ in sharding only."""
         return self._bounds.of_order(strategy, recompute)
 
-    def least_of_pipeline(self, strategy: Strategy, recompute: Recompute) -> Least:
-        """The same, closer, and dearer to know."""
-        return self._bounds.of_pipeline(strategy, recompute)
+    def least_of_pipeline(self, strategy: Strategy, recompute: Recompute, kinds: Collection[ShardKind]) -> Least:
+        """The same for some kinds of sharding, closer, and dearer to know."""
+        return self._bounds.of_pipeline(strategy, recompute, kinds)
 
     def peak_bytes(self, strategy: Strategy, recompute: Recompute) -> int:
         """Bytes of the fullest rank of one layout."""

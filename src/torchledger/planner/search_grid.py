@@ -27,6 +27,10 @@ CONTEXT_KINDS: tuple[ContextKind, ...] = ("ring", "all-gather", "ulysses")
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 SHARD_LEVELS: tuple[int, ...] = (0, 1, 2, 3)
 
+#: A shard level and whether gathered weights are given back.
+ShardKind = tuple[int, bool]
+SHARD_KINDS: tuple[ShardKind, ...] = ((0, True), (1, True), (2, True), (3, True), (3, False))
+
 
 @cache
 def divisors(number: int) -> tuple[int, ...]:
@@ -71,6 +75,11 @@ class Sharding(NamedTuple):
     shard_level: int
     shard_group: int
     reshard: bool
+
+    @property
+    def kind(self) -> ShardKind:
+        """All but the group."""
+        return self.shard_level, self.reshard
 
 
 @dataclass(frozen=True, slots=True)

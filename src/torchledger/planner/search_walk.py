@@ -13,14 +13,15 @@ lost, as long as the bounds are bounds. `tests/planner/test_search.py` compares 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol, TypeVar
 
 from torchledger.planner.outcome import Estimate
-from torchledger.planner.search_grid import Grid, Order, Shape, Sharding, Split
+from torchledger.planner.search_grid import SHARD_KINDS, Grid, Order, Shape, Sharding, ShardKind, Split
 from torchledger.planner.search_kept import Candidate, Keeper, Tally
 from torchledger.planner.search_rules import Refused, ShapeRules
 from torchledger.spec import Recipe, Strategy
@@ -38,16 +39,25 @@ class Least(NamedTuple):
     """What no point of a subtree can be below.
 
     Attributes:
-        step_s: seconds of a step.
-        peak_bytes: bytes of the fullest rank.
+        pairs: seconds of a step and bytes of the fullest rank, for points of each kind of sharding. A kind that is not
+            there has no points.
         cause: what makes the time long beside the arithmetic that every layout does; names a loser's reason.
         cause_s: how long.
     """
 
-    step_s: float
-    peak_bytes: float
+    pairs: Mapping[ShardKind, tuple[float, float]]
     cause: str
     cause_s: float
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of the kind of sharding that may be fastest."""
+        return min(seconds for seconds, _ in self.pairs.values())
+
+    @classmethod
+    def of_any(cls, step_s: float, peak_bytes: float, cause: str, cause_s: float) -> Least:
+        """The same for every kind of sharding."""
+        return cls(dict.fromkeys(SHARD_KINDS, (step_s, peak_bytes)), cause, cause_s)
 
 
 class Costs(Protocol):
@@ -74,8 +84,8 @@ class Costs(Protocol):
         """A bound of all layouts that differ in sharding only."""
         ...
 
-    def least_of_pipeline(self, strategy: Strategy, recompute: Recompute) -> Least:
-        """The same, closer, and dearer to know."""
+    def least_of_pipeline(self, strategy: Strategy, recompute: Recompute, kinds: Collection[ShardKind]) -> Least:
+        """The same for some kinds of sharding, closer, and dearer to know."""
         ...
 
     def peak_bytes(self, strategy: Strategy, recompute: Recompute) -> int:
@@ -195,14 +205,35 @@ class Walk:
         heappush(self._heap, node)
 
     def _is_cut(self, least: Least, costs: Costs, below: int, what: str) -> bool:
-        capacity = costs.capacity_bytes
-        if self._is_limited and capacity is not None and least.peak_bytes > capacity:
-            self.tally.lose("memory", what, below, least.peak_bytes - capacity)
-            return True
-        if self.keeper.may_matter(least.step_s, least.peak_bytes):
-            return False
-        self.tally.lose("time", least.cause, below)
+        """Whether no kind of sharding leaves anything that may matter; if so its points are counted."""
+        limit = self._limit_bytes(costs)
+        nearest, is_held = math.inf, False
+        for step_s, peak in least.pairs.values():
+            if peak > limit:
+                nearest = min(nearest, peak - limit)
+            elif self.keeper.may_matter(step_s, peak):
+                return False
+            else:
+                is_held = True
+        if is_held:
+            self.tally.lose("time", least.cause, below)
+        else:
+            self.tally.lose("memory", what, below, nearest)
         return True
+
+    def _is_point_cut(self, step_s: float, peak_bytes: float, costs: Costs, cause: str) -> bool:
+        limit = self._limit_bytes(costs)
+        if peak_bytes > limit:
+            self.tally.lose("memory", _PEAK, 1, peak_bytes - limit)
+            return True
+        if self.keeper.may_matter(step_s, peak_bytes):
+            return False
+        self.tally.lose("time", cause, 1)
+        return True
+
+    def _limit_bytes(self, costs: Costs) -> float:
+        capacity = costs.capacity_bytes
+        return math.inf if capacity is None or not self._is_limited else capacity
 
     def _open_split(self, node: _Node, costs: Costs) -> None:
         """Micro-batches and shapes of a split, each with its own bound."""
@@ -247,25 +278,26 @@ class Walk:
         assert shape is not None
         if self._is_cut(node.least, costs, len(opened.shardings), _ACTIVATIONS):
             return
-        least = node.least
+        recompute, cause = shape.recompute, node.least.cause
         held = []
         for sharding in opened.shardings:
             strategy = grid.strategy(opened.split, size, shape, order, sharding)
-            peak = costs.peak_bytes(strategy, shape.recompute)
-            if not self._is_cut(least._replace(peak_bytes=peak), costs, 1, _PEAK):
-                held.append((strategy, peak))
+            peak = costs.peak_bytes(strategy, recompute)
+            if not self._is_point_cut(node.least.pairs[sharding.kind][0], peak, costs, cause):
+                held.append((sharding.kind, strategy, peak))
         if not held:
             return
-        least = costs.least_of_pipeline(grid.strategy(opened.split, size, shape, order), shape.recompute)
-        for strategy, peak in held:
-            if not self._is_cut(least._replace(peak_bytes=peak), costs, 1, _PEAK):
-                self._evaluate(opened.variant, costs, strategy, shape.recompute, least)
+        kinds = frozenset(kind for kind, _, _ in held)
+        least = costs.least_of_pipeline(grid.strategy(opened.split, size, shape, order), recompute, kinds)
+        for kind, strategy, peak in held:
+            if not self._is_point_cut(least.pairs[kind][0], peak, costs, cause):
+                self._evaluate(opened.variant, costs, strategy, recompute, least)
 
     def _evaluate(self, variant: int, costs: Costs, strategy: Strategy, recompute: Recompute, least: Least) -> None:
         estimate = costs.estimate(strategy, recompute)
         self.tally.num_evaluated += 1
         cause = least.cause if estimate.step_s - least.step_s < least.cause_s else _SHARING
-        if not self._is_cut(Least(estimate.step_s, estimate.peak_bytes, cause, 0.0), costs, 1, _PEAK):
+        if not self._is_point_cut(estimate.step_s, estimate.peak_bytes, costs, cause):
             self.tally.lose("time", cause, 1)  # until it turns out to be kept
             self.keeper.offer(Candidate(strategy, self._recipe(variant, recompute), estimate, cause), variant)
 
