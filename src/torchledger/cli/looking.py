@@ -84,14 +84,16 @@ def _as_built(asked: Asked) -> Built:
 
     from torchledger.trainer.model import build
     from torchledger.trainer.optimizer import build_optimizer
+    from torchledger.trainer.unbuilt import require_built_recipe
 
     recipe = asked.recipe
+    require_built_recipe(recipe)
 
     def make() -> dict[str, Any]:
         model = build(
             asked.model,
             attention=recipe.attention,
-            recompute=recipe.recompute,
+            recompute="full" if recipe.recompute == "full" else "none",
             sequence_length=recipe.sequence_length,
         )
         ids = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
