@@ -110,7 +110,7 @@ class Bounds:
     def of_shape(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts that differ in order (one of `orders`) and sharding only.
 
-        Where bytes alone rule a kind of sharding out, its bound of seconds is 0: exchanges need not be priced.
+        Where bytes alone rule them all out, the bound of seconds is 0: exchanges need not be priced.
         """
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
         rank = self._rank(strategy, recompute)
@@ -131,11 +131,10 @@ class Bounds:
         pipeline_s, bubble_s = _pipeline_s(rank.parts, plain, stages, number, found.time)
         pairs = {}
         for kind, peak in peaks.items():
-            seconds = pipeline_s if peak <= self._capacity else 0.0
-            shared = self._sharing.of(strategy, kind) if seconds else None
-            if shared is not None:
+            seconds = pipeline_s
+            if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
                 seconds, _ = _pipeline_s(rank.parts, self._with(blocks, shared), stages, number, found.time)
-            pairs[kind] = (self._step_s(strategy, seconds) if seconds else 0.0, peak)
+            pairs[kind] = (self._step_s(strategy, seconds), peak)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s * size, number / stages)
         return Least(pairs, cause, cause_s)
 
