@@ -8,7 +8,7 @@ from torchledger.planner.assembly import assemble, layers_of_chunks
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, Strategy
 
 TINY = ModelSpec("tiny", 100, 64, 8, 32, AttentionSpec(4), MlpSpec(64))
-KINDS = (("embedding", -1, 1), ("layer", 0, 8), ("head", -1, 1))
+KINDS = (("embedding", ()), ("layer", ((0, 8),)), ("head", ()))
 
 
 @pytest.mark.parametrize("num_layers", [1, 7, 8, 61, 126])
@@ -49,6 +49,13 @@ def test_layers_of_two_kinds_are_counted_where_they_stand() -> None:
     mixed = ModelSpec(
         "mixed", 100, 64, 8, 32, AttentionSpec(4), MlpSpec(64), moe=MoeSpec(4, 2, 16, num_leading_dense_layers=3)
     )
-    kinds = (("embedding", -1, 1), ("layer", 0, 3), ("layer", 3, 5), ("head", -1, 1))
+    kinds = (("embedding", ()), ("layer", ((0, 3),)), ("layer", ((3, 5),)), ("head", ()))
     found = assemble(kinds, mixed, Strategy(pipeline_parallel=2), embeddings_as_layers=False)
     assert found == ((((0, 1), (1, 3), (2, 1)),), (((2, 4), (3, 1)),))
+
+
+def test_layers_that_differ_in_training_alone_are_counted_where_they_stand() -> None:
+    """Layers 2, 3, 6 and 7 are trained and look like the others: each stage has two of its four."""
+    kinds = (("embedding", ()), ("layer", ((0, 2), (4, 2))), ("layer", ((2, 2), (6, 2))), ("head", ()))
+    found = assemble(kinds, TINY, Strategy(pipeline_parallel=2), embeddings_as_layers=False)
+    assert found == ((((0, 1), (1, 2), (2, 2)),), (((1, 2), (2, 2), (3, 1)),))

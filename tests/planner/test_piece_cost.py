@@ -29,7 +29,7 @@ def computing(flops, kind="matmul", phase="forward", gradient_of="none"):
 def cost(*lines, exchanges=(), constants=NOTHING, host_factor=1.0):
     """Of a block; an exchange takes as many seconds as it has bytes."""
     block = Block("layer", "layer", lines, 0, 0, 0, 0, 0, 0, (), 0, 0, 0, 0, 0)
-    piece = Piece(block, exchanges, 1, 0)
+    piece = Piece(block, exchanges, 1, ((0, 1),))
     return piece_cost(piece, CHIP, constants, lambda each: float(each.num_bytes), host_factor=host_factor)
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchledger.formula import count
+from torchledger.formula import count, parameters
+from torchledger.formula.optimizer import trained
 from torchledger.ledger import CONTRACTIONS
 from torchledger.machine import parse_cluster
 from torchledger.planner.exchange import Exchange
@@ -178,3 +179,22 @@ def test_an_exchange_is_a_line_where_it_belongs():
         3,
         100,
     )
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [replace(RECIPE, lora_rank=4), replace(RECIPE, trainable=("layers.2-3", "layers.6-7", "head"))],
+    ids=["adapters", "parts"],
+)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_what_is_not_trained_has_no_gradient_on_any_stage(recipe, stages):
+    """Backward FLOPs and trained parameters of all stages are the model's: no kind of layer is taken for another."""
+    strategy = Strategy(pipeline_parallel=stages, micro_batch_size=1)
+    found = plan(SPEC, recipe, strategy, parse_cluster(f"h100x{stages}"))
+    products = [line for line in count(SPEC, recipe).lines if line.kind in CONTRACTIONS and line.phase == "backward"]
+    mine = [line for each in found.stages for line in each.ledger.lines]
+    mine = [line for line in mine if line.kind in CONTRACTIONS and line.phase == "backward"]
+    whole = sum(line.times * line.work.flops_full for line in products)
+    assert sum(line.times * line.work.flops_full for line in mine) == pytest.approx(whole, rel=1e-12)
+    updated = sum(block.num_trainable * n for each in found.stages for block, n in each.stage.blocks)
+    assert updated == sum(each.total for each in trained(parameters(SPEC, recipe)))

@@ -12,6 +12,9 @@ from torchledger.spec import ModelSpec, Strategy
 #: [stage][chunk] of (index of a block, how many).
 Assembly = tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
 
+#: Neighbouring layers of one kind: (index of the first, how many) of each run.
+Runs = tuple[tuple[int, int], ...]
+
 
 @cache
 def layers_of_chunks(num_layers: int, num_chunks: int, embeddings_as_layers: bool) -> tuple[int, ...]:
@@ -35,28 +38,32 @@ def layers_of_chunks(num_layers: int, num_chunks: int, embeddings_as_layers: boo
 
 
 def assemble(
-    kinds: Sequence[tuple[BlockKind, int, int]], spec: ModelSpec, strategy: Strategy, *, embeddings_as_layers: bool
+    kinds: Sequence[tuple[BlockKind, Runs]], spec: ModelSpec, strategy: Strategy, *, embeddings_as_layers: bool
 ) -> Assembly:
     """The blocks of every chunk.
 
     Args:
-        kinds: of the model's distinct blocks (kind, index of the first layer, number of layers).
+        kinds: of the model's distinct blocks, what it is and where its layers are; an end of the model is nowhere.
         spec: the model.
         strategy: the layout.
         embeddings_as_layers: the stack counts embedding and head as a layer each where it spreads them.
 
     >>> from torchledger.spec import AttentionSpec, MlpSpec
     >>> tiny = ModelSpec("tiny", 100, 64, 4, 32, AttentionSpec(4), MlpSpec(64))
-    >>> kinds = (("embedding", -1, 1), ("layer", 0, 4), ("head", -1, 1))
+    >>> kinds = (("embedding", ()), ("layer", ((0, 4),)), ("head", ()))
     >>> assemble(kinds, tiny, Strategy(pipeline_parallel=2), embeddings_as_layers=False)
     ((((0, 1), (1, 2)),), (((1, 2), (2, 1)),))
     """
     held = parts(strategy.schedule, strategy.pipeline_parallel, strategy.virtual_stages)
     num_chunks = 1 + max(part for each in held for part in each)
     counts = strategy.stage_layers or layers_of_chunks(spec.num_layers, num_chunks, embeddings_as_layers)
-    of_layer = _block_of_layer(kinds, spec)
-    first = next(i for i, (kind, _, _) in enumerate(kinds) if kind == "embedding")
-    last = tuple((i, n) for i, (kind, _, n) in enumerate(kinds) if kind in {"prediction", "head"})
+    of_layer = _block_of_layer(kinds, spec.num_layers)
+    first = next(i for i, (kind, _) in enumerate(kinds) if kind == "embedding")
+    last = tuple(
+        (i, sum(count for _, count in runs) or 1)
+        for i, (kind, runs) in enumerate(kinds)
+        if kind in {"prediction", "head"}
+    )
     chunks: list[tuple[tuple[int, int], ...]] = []
     start = 0
     for index, count in enumerate(counts):
@@ -77,19 +84,10 @@ def _counted(of_layer: int | Sequence[int], start: int, count: int) -> list[tupl
     return list(found.items())
 
 
-def _block_of_layer(kinds: Sequence[tuple[BlockKind, int, int]], spec: ModelSpec) -> int | tuple[int, ...]:
+def _block_of_layer(kinds: Sequence[tuple[BlockKind, Runs]], num_layers: int) -> int | tuple[int, ...]:
     """The block of every layer; a number alone where all layers are of one kind."""
-    layers = [(first, i) for i, (kind, first, _) in enumerate(kinds) if kind == "layer"]
+    layers = [(runs, i) for i, (kind, runs) in enumerate(kinds) if kind == "layer"]
     if len(layers) == 1:
         return layers[0][1]
-    # a kind is known by its first layer: a layer is of the kind whose first one looks like it
-    looks: dict[tuple[int, bool], int] = {}
-    for first, i in sorted(layers):
-        group = spec.layer(first)
-        looks.setdefault((group.window, group.is_moe), i)
-    found = []
-    for index in range(spec.num_layers):
-        group = spec.layer(index)
-        exact = next((i for first, i in layers if first == index), None)
-        found.append(looks[group.window, group.is_moe] if exact is None else exact)
-    return tuple(found)
+    found = {layer: i for runs, i in layers for first, count in runs for layer in range(first, first + count)}
+    return tuple(found[layer] for layer in range(num_layers))

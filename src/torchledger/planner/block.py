@@ -40,13 +40,13 @@ class Piece:
         block: the block.
         exchanges: the collectives, of all phases.
         num_layers: how many such layers the model has.
-        first_layer: index of the first of them; -1 for what is no layer.
+        runs: where in the depth they are: (index of the first, how many) of neighbours; nothing for what is no layer.
     """
 
     block: Block
     exchanges: tuple[Exchange, ...]
     num_layers: int
-    first_layer: int
+    runs: tuple[tuple[int, int], ...]
 
 
 def stream_format(recipe: Recipe, stack: Stack) -> str:
@@ -95,7 +95,7 @@ def pieces(spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) ->
                 _block(part, spec, asked, strategy, stack, shard=shard, stream=stream),
                 exchanges,
                 part.times,
-                -1 if part.layer is None else part.layer.first,
+                tuple((each.first, each.count) for each in part.runs),
             )
         )
     return tuple(found)

@@ -144,7 +144,7 @@ class Estimator:
         order = (strategy.schedule, strategy.pipeline_parallel, strategy.virtual_stages, strategy.stage_layers)
         key = (id(costed), order)
         if self._staged[0] != key:
-            kinds = tuple((each.block.kind, each.first_layer, each.num_layers) for each in costed.pieces)
+            kinds = tuple((each.block.kind, each.runs) for each in costed.pieces)
             assembly = self._assembled.get((kinds, strategy.stack, order))
             if assembly is None:
                 together = stack(strategy.stack).embeddings_as_layers
