@@ -71,12 +71,16 @@ def piece_cost(
         cause: str = line.kind if line.kind in {"matmul", "attention"} else "memory-bound operations"
         device[phase][cause] = device[phase].get(cause, 0.0) + seconds * line.times
         operations[phase] += line.times
+    # what of the computing of a phase still has nothing beside it: two exchanges cannot hide behind the same second
+    free = {phase: dict(causes) for phase, causes in device.items()}
     for exchange in piece.exchanges:
         phase = exchange.phase
         cause = _EXCHANGE_CAUSES[exchange.cause]
         seconds = exchange_s(exchange) * exchange.times
         if exchange.is_hidden:
-            beside = device[phase].get("attention" if exchange.cause == "context" else "matmul", 0.0)
+            cover = "attention" if exchange.cause == "context" else "matmul"
+            beside = free[phase].get(cover, 0.0)
+            free[phase][cover] = max(0.0, beside - seconds)
             first = seconds / exchange.num_chunks if exchange.num_chunks else 0.0
             seconds = max(first, seconds - beside) + constants.drag * min(seconds, beside)
         device[phase][cause] = device[phase].get(cause, 0.0) + seconds
