@@ -52,3 +52,31 @@ def test_formats_are_the_stacks(name: str, asked: str, meant: str, level: int, e
     strategy = Strategy(stack=name, data_parallel=8, shard_level=level)  # type: ignore[arg-type]
     rules = data_rules(Recipe(precision=asked), strategy, stack(name), meant)  # type: ignore[arg-type]
     assert (rules.weight_bytes, rules.gradient_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "batch", "expected"),
+    [
+        ("megatron", 1, 64, ((2, 4), 0)),  # the products of the weight gradients add them
+        ("megatron-2021", 0, 64, ((2, 4), 8)),  # every micro-batch's to the FP32 buffer
+        ("deepspeed", 1, 64, ((2, 2), 7)),  # autograd adds to what is there: not the first
+        ("deepspeed", 1, 8, ((2, 2), 0)),
+        ("fsdp2", 3, 64, ((4, 4), 7)),  # shards that were reduced
+        ("torchledger", 0, 64, ((4, 4), 7)),
+    ],
+)
+def test_gradients_of_micro_batches_add_up(
+    name: str, level: int, batch: int, expected: tuple[tuple[int, int], int]
+) -> None:
+    """Bytes of an element that is added and of what it is added to, and how often in a step of 8 micro-batches."""
+    strategy = Strategy(stack=name, data_parallel=8, shard_level=level, micro_batch_size=1)
+    own = stack(name)
+    rules = data_rules(Recipe(precision="bf16", batch_size=batch), strategy, own, own.precision("bf16"))
+    assert (rules.added_bytes, rules.additions) == expected
+
+
+@pytest.mark.parametrize(("level", "times"), [(0, False), (1, False), (2, True), (3, True)])
+def test_shards_of_gradients_are_reduced_for_every_micro_batch(level: int, times: bool) -> None:
+    """DeepSpeed stage_1_and_2.py: with partitioned gradients every backward pass reduces, not the last alone."""
+    strategy = Strategy(stack="deepspeed", data_parallel=8, shard_level=level)
+    assert data_rules(Recipe(precision="bf16"), strategy, stack("deepspeed"), "bf16-master").reduces_each is times

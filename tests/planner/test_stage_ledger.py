@@ -15,6 +15,8 @@ from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, R
 
 SPEC = ModelSpec("small", 1024, 512, 8, 256, AttentionSpec(8), MlpSpec(1024))
 RECIPE = Recipe(batch_size=64, sequence_length=512, precision="bf16-master")
+#: Blocks with parameters.
+PARTS = {"embedding", "layer", "head"}
 #: Elements of the residual stream of one sequence.
 STREAM = 512 * 256
 
@@ -198,3 +200,21 @@ def test_what_is_not_trained_has_no_gradient_on_any_stage(recipe, stages):
     assert sum(line.times * line.work.flops_full for line in mine) == pytest.approx(whole, rel=1e-12)
     updated = sum(block.num_trainable * n for each in found.stages for block, n in each.stage.blocks)
     assert updated == sum(each.total for each in trained(parameters(SPEC, recipe)))
+
+
+@pytest.mark.parametrize(("level", "reductions"), [(1, 1), (2, 8)])
+def test_level_2_sends_gradients_for_every_micro_batch(level, reductions):
+    """ZeRO-2 of 8 ranks, 8 micro-batches: 7/8 of each parameter's 2 bytes for each reduction, and once gathered."""
+    strategy = Strategy(stack="deepspeed", data_parallel=8, shard_level=level, micro_batch_size=1)
+    (found,) = ledgers(strategy)
+    size = sum(each.total for each in parameters(SPEC, RECIPE))
+    assert sent(found) == pytest.approx(7 / 8 * size * 2 * (reductions + 1))
+
+
+def test_adding_up_gradients_moves_them_once_for_each_later_micro_batch():
+    """DDP under autocast: 7 of 8 micro-batches read 4 + 4 bytes a parameter and write 4."""
+    strategy = Strategy(data_parallel=8, micro_batch_size=1)
+    (found,) = ledgers(strategy, replace(RECIPE, precision="bf16"))
+    lines = [line for line in found.lines if line.op == "gradient_accumulation" and line.module in PARTS]
+    size = sum(each.total for each in parameters(SPEC, RECIPE))
+    assert sum(line.times * line.work.bytes_moved for line in lines) == 7 * 12 * size

@@ -105,7 +105,7 @@ def test_level_3_gathers_every_layer_for_every_pass(reshard, gathers):
     One more gathering of the first block and one more reduction have nothing beside them.
     """
     strategy = Strategy(data_parallel=8, shard_level=3, reshard=reshard, overlap_data=False)
-    data = SHARED._replace(level=3, reshard=reshard, each_layer=True)
+    data = SHARED._replace(level=3, reshard=reshard, each_layer=True, reduces_each=True)
     found = step([[[LAYER]]], strategy, data=data)
     each = gathers * 10 * 2 / 10 + 10 * 4 / 10
     assert found.step_s == pytest.approx(2 * 4 * (6 + each) + 10 * 2 / 10 + 10 * 4 / 10)
@@ -114,14 +114,29 @@ def test_level_3_gathers_every_layer_for_every_pass(reshard, gathers):
 def test_level_3_hides_behind_the_layer_beside_it():
     """A gathering of 2 s beside a forward pass of 1 s shows 1 s; 2 + 4 s beside a backward pass of 5 s show 1 s."""
     strategy = Strategy(data_parallel=8, shard_level=3)
-    found = step([[[LAYER]]], strategy, data=SHARED._replace(level=3, each_layer=True))
+    found = step([[[LAYER]]], strategy, data=SHARED._replace(level=3, each_layer=True, reduces_each=True))
     assert found.chunks[0][0] == (4 * (1 + 1), 4 * (2 + 1), 4 * 3)
+
+
+def test_level_2_reduces_for_every_micro_batch_and_gathers_once():
+    """Nothing overlaps: 4 s of reduction for each of 2 micro-batches of 4 layers, 2 s of gathering each at the end."""
+    strategy = Strategy(data_parallel=8, shard_level=2, overlap_data=False)
+    found = step([[[LAYER]]], strategy, data=SHARED._replace(level=2, reshard=False, reduces_each=True))
+    assert found.step_s == pytest.approx(2 * 4 * (6 + 10 * 4 / 10) + 4 * 10 * 2 / 10 + 10 * 4 / 10)
+
+
+def test_gradients_of_a_micro_batch_are_added_to_those_before():
+    """10 parameters a layer at half a second each: 5 s more for each of 2 micro-batches of 4 layers."""
+    plain = step([[[LAYER]]], Strategy(), data=ALONE)
+    adding = rules(data=ALONE)._replace(added_s_per_element=0.5)
+    found = step_cost([[[LAYER]]], Strategy(), adding, Network(), PLAIN)
+    assert found.step_s == pytest.approx(plain.step_s + 2 * 4 * 10 * 0.5)
 
 
 def test_replicas_of_a_shard_group_add_up_their_shards():
     """HSDP: beside the reduction of 40 bytes, an all-reduce of a shard of 40/8 bytes."""
     strategy = Strategy(data_parallel=32, shard_group=8, shard_level=3, overlap_data=False)
-    data = SHARED._replace(level=3, each_layer=True)
+    data = SHARED._replace(level=3, each_layer=True, reduces_each=True)
     alone = step([[[LAYER]]], strategy, data=data).step_s
     assert step([[[LAYER]]], strategy, data=data._replace(replicas=(4, 8))).step_s == pytest.approx(
         alone + (2 * 4 + 1) * 40 / 8 / 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchledger.planner.constants import Constants
-from torchledger.planner.data_parallel import exposed, gather_s, reduce_s
+from torchledger.planner.data_parallel import added_elements, exposed, gather_s, reduce_s
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.outcome import CAUSES
 from torchledger.planner.piece_cost import PieceCost
@@ -38,7 +38,8 @@ def stage_seconds(
             times = count * runs
             for cause, seconds in _block_seconds(cost):
                 found[cause] += seconds * times
-            if rules.data.each_layer:
+            found["memory-bound operations"] += added_elements(block, rules.data) * rules.added_s_per_element * times
+            if rules.data.reduces_each:
                 gather, reduce = _sharded_seconds(block, cost, strategy, rules, fabric=fabric, constants=constants)
                 found["weight gathering"] += gather * times
                 found["data parallel communication"] += reduce * times
@@ -65,8 +66,9 @@ def _block_seconds(cost: PieceCost) -> list[tuple[str, float]]:
 def _sharded_seconds(
     block: Block, cost: PieceCost, strategy: Strategy, rules: StepRules, *, fabric: Fabric, constants: Constants
 ) -> tuple[float, float]:
-    """(gathering, reduction) seconds that show beside one block's passes at level 3, as `step` adds them."""
-    gather, reduce = gather_s(block, rules.data, fabric), reduce_s(block, rules.data, fabric)
+    """(gathering, reduction) seconds that show beside one block's passes at levels 2 and 3, as `step` adds them."""
+    gather = gather_s(block, rules.data, fabric) if rules.data.each_layer else 0.0
+    reduce = reduce_s(block, rules.data, fabric)
     f = cost.forward.seconds
     b = cost.recompute.seconds + cost.backward.seconds + cost.weight.seconds
     again = gather if rules.data.reshard else 0.0

@@ -2,7 +2,7 @@
 
 ZeRO (Rajbhandari et al., arXiv:1910.02054, section 7): level 0 all-reduces gradients; levels 1 and 2 reduce-scatter
 them and gather the updated weights; level 3 gathers each layer's weights before its forward and its backward pass and
-reduce-scatters its gradients after that.
+reduce-scatters its gradients after that. Level 2 keeps no whole gradient, so that it too reduces for every micro-batch.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchledger.planner.fabric import Fabric
+from torchledger.planner.shard import num_micro_batches
 from torchledger.planner.stack import Stack
 from torchledger.planner.stage import Block
 from torchledger.spec import Recipe, Strategy
 
-_WEIGHTS_SHARDED = 3
+_GRADIENTS_SHARDED, _WEIGHTS_SHARDED = 2, 3
 
 
 class DataRules(NamedTuple):
@@ -29,6 +30,9 @@ class DataRules(NamedTuple):
         reshard: whether level 3 gathers again for the backward pass.
         each_layer: whether level 3 gathers and reduces layer by layer for every micro-batch; pipelines that keep
             gathered weights and whole gradients do it once a step.
+        reduces_each: whether gradients are reduced for every micro-batch: with `each_layer`, and at level 2.
+        added_bytes: bytes of an element of a micro-batch's gradient and of those that it is added to.
+        additions: of a step's micro-batches, those whose gradients are added to earlier ones by a kernel of its own.
     """
 
     weight_bytes: float
@@ -39,6 +43,9 @@ class DataRules(NamedTuple):
     level: int
     reshard: bool
     each_layer: bool
+    reduces_each: bool = False
+    added_bytes: tuple[float, float] = (0.0, 0.0)
+    additions: int = 0
 
 
 def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str) -> DataRules:
@@ -55,6 +62,11 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
     ranks = strategy.data_parallel * strategy.context_parallel
     taken = strategy.expert_parallel * (strategy.expert_tensor_parallel or strategy.tensor_parallel)
     once = strategy.pipeline_parallel > 1 and not (strategy.reshard and stack.reshard)
+    each_layer = strategy.shard_level == _WEIGHTS_SHARDED and not once and sharers > 1
+    reduces_each = each_layer or (strategy.shard_level == _GRADIENTS_SHARDED and sharers > 1)
+    # what is reduced is there in that format; a buffer of another one takes every micro-batch, its own only later ones
+    fresh = gradient if reduces_each else computed
+    count = num_micro_batches(recipe, strategy)
     return DataRules(
         weight_bytes=computed,
         gradient_bytes=gradient,
@@ -63,8 +75,18 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         replicas=(ranks // sharers if strategy.shard_level else 1, strategy.tensor_parallel * sharers),
         level=strategy.shard_level,
         reshard=strategy.reshard and not once,
-        each_layer=strategy.shard_level == 3 and not once and sharers > 1,
+        each_layer=each_layer,
+        reduces_each=reduces_each,
+        added_bytes=(fresh, gradient),
+        additions=0 if stack.fused_accumulation else count if fresh != gradient else count - 1,
     )
+
+
+def added_elements(block: Block, rules: DataRules) -> float:
+    """Elements of a block's gradients that a rank adds to those of earlier micro-batches: what it keeps of them."""
+    if not rules.reduces_each:
+        return block.num_trainable + block.num_trainable_expert
+    return block.num_trainable / rules.dense[0] + block.num_trainable_expert / rules.expert[0]
 
 
 def gather_s(block: Block, rules: DataRules, fabric: Fabric) -> float:

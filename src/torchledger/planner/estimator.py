@@ -15,7 +15,7 @@ from typing import NamedTuple
 from torchledger.machine import Cluster
 from torchledger.machine.link import Link
 from torchledger.planner.assembly import Assembly, assemble
-from torchledger.planner.block import Piece, meant_precision, pieces
+from torchledger.planner.block import Piece, pieces
 from torchledger.planner.chipset import chipset_of
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.data_parallel import data_rules
@@ -162,21 +162,25 @@ class Estimator:
     def rules(self, strategy: Strategy) -> StepRules:
         """What the layout's step depends on beside its blocks."""
         rules = stack(strategy.stack)
-        precision = meant_precision(self.recipe, rules)
+        precision = rules.precision(self.recipe.precision)
         costed = self.costed(strategy)
+        count = num_micro_batches(self.recipe, strategy)
+        data = data_rules(self.recipe, strategy, rules, precision)
+        added = (data.added_bytes[0] + 2 * data.added_bytes[1]) * data.additions / count
         return StepRules(
-            num_micro_batches=num_micro_batches(self.recipe, strategy),
+            num_micro_batches=count,
             send_bytes=_send_bytes(costed.pieces[1].block.output_bytes, strategy, rules),
             optimizer_s_per_parameter=self.update_s(strategy),
-            data=data_rules(self.recipe, strategy, rules, precision),
+            data=data,
             doublings=math.log2(max(1, self.cluster.num_islands)),
+            added_s_per_element=added / self.chips(strategy).bytes_per_s,
         )
 
     def update_s(self, strategy: Strategy) -> float:
         """Seconds that the update of one parameter takes in the layout's stack, remembered."""
         found = self._updates.get(strategy.stack)
         if found is None:
-            precision = meant_precision(self.recipe, stack(strategy.stack))
+            precision = stack(strategy.stack).precision(self.recipe.precision)
             found = update_s(self.spec, self.recipe, precision, self.chips(strategy))
             self._updates[strategy.stack] = found
         return found

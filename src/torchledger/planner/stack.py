@@ -71,6 +71,8 @@ class Stack:
         root_holds_embedding: embedding, last norm and head are gathered as one group, kept through forward and
             backward pass (FSDP's root), not one by one.
         reduce_every_micro_batch: gradients are reduced for every micro-batch, not once a step.
+        fused_accumulation: the products that make gradients of weights add them to those of earlier micro-batches;
+            otherwise a kernel of its own does.
         vocab_multiple: rows of the embedding are padded to a multiple of it.
         vocab_multiple_per_rank: of it times the tensor parallel ranks.
         island_communicators: communicators over the tensor parallel ranks.
@@ -125,6 +127,7 @@ class Stack:
     num_buckets: int = 0
     root_holds_embedding: bool = False
     reduce_every_micro_batch: bool = False
+    fused_accumulation: bool = False
     vocab_multiple: int = 1
     vocab_multiple_per_rank: bool = False
     island_communicators: int = 1

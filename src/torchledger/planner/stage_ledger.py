@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from torchledger import ops
 from torchledger.formula import Parameter
 from torchledger.formula.optimizer import optimizer_lines
-from torchledger.ledger import Ledger, Line
+from torchledger.ledger import Ledger, Line, Work
 from torchledger.ops import Piece
-from torchledger.planner.data_parallel import DataRules
+from torchledger.planner.data_parallel import DataRules, added_elements
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.schedule import parts, runs_of_chunk
 from torchledger.planner.stage import Block, Stage
@@ -43,6 +43,7 @@ def stage_ledger(
         [
             *(line for each in ran for line in _computed(*each, strategy, element_bytes)),
             *_sent(stage, strategy, runs, rules.send_bytes, element_bytes),
+            *_added(stage, rules, runs),
             *_updated(stage, rules.data, runs, recipe),
         ]
     )
@@ -95,15 +96,35 @@ def _sent(stage: Stage, strategy: Strategy, runs: int, num_bytes: float, element
 def _updated(stage: Stage, data: DataRules, runs: int, recipe: Recipe) -> Iterator[Line]:
     """Gradients reduced, weights gathered, the optimizer's step on what this rank updates."""
     for block, count in stage.blocks:
-        yield from _reduced(block, count * runs if data.each_layer else count, data)
+        yield from _reduced(block, count, runs, data)
     dense = sum(block.num_trainable * count for block, count in stage.blocks)
     expert = sum(block.num_trainable_expert * count for block, count in stage.blocks)
     mine = dense / data.dense[0] + expert / data.expert[0] if data.level else dense + expert
     yield from optimizer_lines([Parameter("parameters", (1, math.ceil(mine)))], recipe.optimizer, recipe.precision)
 
 
-def _reduced(block: Block, times: int, data: DataRules) -> Iterator[Line]:
-    """Gradients added up, and weights gathered: all with level 3, below it those just updated."""
+def _added(stage: Stage, rules: StepRules, runs: int) -> Iterator[Line]:
+    """A micro-batch's gradients added to those of earlier ones."""
+    times = max(0, rules.data.additions - rules.num_micro_batches + runs) if rules.data.additions else 0
+    fresh, kept = rules.data.added_bytes
+    for block, count in stage.blocks:
+        if times and (elements := added_elements(block, rules.data)):
+            work = Work.of_flops(elements, bytes_read=(fresh + kept) * elements, bytes_written=kept * elements)
+            yield Line(
+                block.name,
+                "gradient_accumulation",
+                work,
+                "pointwise",
+                "backward",
+                gradient_of="weight",
+                shape=(("elements", elements),),
+                times=count * times,
+            )
+
+
+def _reduced(block: Block, count: int, runs: int, data: DataRules) -> Iterator[Line]:
+    """Gradients summed over ranks, and weights gathered: all with level 3, below it those just updated."""
+    times = count * runs if data.reduces_each else count
     module, whole = block.name, data.level == 3
     gathers = 0 if not data.level else 2 if data.each_layer and data.reshard else 1
     for trainable, held, group in (
@@ -121,7 +142,7 @@ def _reduced(block: Block, times: int, data: DataRules) -> Iterator[Line]:
             yield piece.line(module, phase="communication", times=times)
         if held and gathers and size > 1:
             (piece,) = collective("all_gather", held * data.weight_bytes, size, data.weight_bytes)
-            yield piece.line(module, phase="communication", times=times * gathers)
+            yield piece.line(module, phase="communication", times=(times if data.each_layer else count) * gathers)
 
 
 __all__ = ["collective", "exchange_line", "stage_ledger"]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from torchledger.planner.constants import Constants
-from torchledger.planner.data_parallel import DataRules, exposed, gather_s, reduce_s
+from torchledger.planner.data_parallel import DataRules, added_elements, exposed, gather_s, reduce_s
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.piece_cost import PieceCost
 from torchledger.planner.schedule import pipeline_time
@@ -59,6 +59,8 @@ class StepRules(NamedTuple):
         optimizer_s_per_parameter: seconds that the update of one parameter takes.
         data: rules of data parallelism.
         doublings: how often the number of islands doubles from one.
+        added_s_per_element: seconds for an element of a micro-batch's gradients to be added to those before, on average
+            over the micro-batches.
     """
 
     num_micro_batches: int
@@ -66,6 +68,7 @@ class StepRules(NamedTuple):
     optimizer_s_per_parameter: float
     data: DataRules
     doublings: float
+    added_s_per_element: float = 0.0
 
 
 def step_cost(
@@ -75,7 +78,7 @@ def step_cost(
     # equal stages are one object: each is costed once
     costed = {id(stage): stage for stage in stages}
     chunk_costs = {
-        key: tuple(_chunk_cost(chunk, strategy, rules.data, fabric, constants) for chunk in stage)
+        key: tuple(_chunk_cost(chunk, strategy, rules, fabric, constants) for chunk in stage)
         for key, stage in costed.items()
     }
     ends_of = {
@@ -97,18 +100,20 @@ def step_cost(
     )
 
 
-def _chunk_cost(chunk: Chunk, strategy: Strategy, rules: DataRules, fabric: Fabric, constants: Constants) -> ChunkCost:
+def _chunk_cost(chunk: Chunk, strategy: Strategy, rules: StepRules, fabric: Fabric, constants: Constants) -> ChunkCost:
     forward = backward = weight = 0.0
-    sharded = rules.each_layer
+    data = rules.data
     for block, cost, count in chunk:
         f = cost.forward.seconds
         b = cost.recompute.seconds + cost.backward.seconds
         w = cost.weight.seconds
-        if sharded:
-            gather, reduce = gather_s(block, rules, fabric), reduce_s(block, rules, fabric)
+        if data.reduces_each:
+            gather = gather_s(block, data, fabric) if data.each_layer else 0.0
             f += exposed(gather, f, constants.drag, overlaps=strategy.overlap_data)
-            again = gather if rules.reshard else 0.0
-            b += exposed(again + reduce, b + w, constants.drag, overlaps=strategy.overlap_data)
+            again = gather if data.reshard else 0.0
+            beside = again + reduce_s(block, data, fabric)
+            b += exposed(beside, b + w, constants.drag, overlaps=strategy.overlap_data)
+        w += added_elements(block, data) * rules.added_s_per_element
         forward += f * count
         backward += b * count
         weight += w * count
@@ -125,23 +130,23 @@ def _ends(
     constants: Constants,
 ) -> tuple[float, float]:
     """Seconds of gathering and of reduction that show at the ends of a step; level 3 has them in every layer."""
-    if rules.dense[0] * rules.replicas[0] == 1:
+    if rules.dense[0] * rules.replicas[0] * rules.expert[0] == 1:
         return 0.0, 0.0
     blocks = [(block, count) for chunk in stage for block, _, count in chunk]
+    first = blocks[0][0]
     if rules.each_layer:  # the first gathering and the last reduction have nothing beside them
-        first = blocks[0][0]
         return gather_s(first, rules, fabric), reduce_s(first, rules, fabric)
-    reduce = sum(reduce_s(block, rules, fabric) * count for block, count in blocks)
     gather = sum(gather_s(block, rules, fabric) * count for block, count in blocks) if rules.level else 0.0
     # of one micro-batch; with virtual stages a chunk's last micro-batches run while another's gradients are reduced
     turns = strategy.pipeline_parallel if len(costs) > 1 else 1
     forward = turns * sum(each.forward_s for each in costs)
     backward = turns * sum(each.backward_s + each.weight_s for each in costs)
     overlaps = strategy.overlap_data
-    return (
-        exposed(gather, forward, constants.drag, overlaps=overlaps),
-        exposed(reduce, backward, constants.drag, overlaps=overlaps),
-    )
+    shown = exposed(gather, forward, constants.drag, overlaps=overlaps)
+    if rules.reduces_each:
+        return shown, reduce_s(first, rules, fabric)
+    reduce = sum(reduce_s(block, rules, fabric) * count for block, count in blocks)
+    return shown, exposed(reduce, backward, constants.drag, overlaps=overlaps)
 
 
 def _parameters(stage: Sequence[Chunk], rules: DataRules) -> float:
