@@ -80,3 +80,10 @@ def test_shards_of_gradients_are_reduced_for_every_micro_batch(level: int, times
     """DeepSpeed stage_1_and_2.py: with partitioned gradients every backward pass reduces, not the last alone."""
     strategy = Strategy(stack="deepspeed", data_parallel=8, shard_level=level)
     assert data_rules(Recipe(precision="bf16"), strategy, stack("deepspeed"), "bf16-master").reduces_each is times
+
+
+def test_experts_of_a_shard_group_are_shared_inside_it() -> None:
+    """HSDP: 32 ranks in groups of 8, experts over 4 of each: 2 ranks share one, 4 replicas repeat it."""
+    strategy = Strategy(stack="torchtitan", data_parallel=32, shard_level=3, shard_group=8, expert_parallel=4)
+    rules = data_rules(Recipe(precision="bf16"), strategy, stack("torchtitan"), "bf16")
+    assert (rules.dense, rules.expert, rules.replicas) == ((8, 1), (2, 4), (4, 8))

@@ -103,6 +103,10 @@ def test_each_rule_says_its_numbers(strategy, says):
             Strategy(data_parallel=4, expert_parallel=8),
             "does not divide the 4 ranks of a stage that it is taken from; 1, 2 and 4 do",
         ),
+        (
+            Strategy(data_parallel=8, expert_parallel=4, shard_level=3, shard_group=2, stack="torchtitan"),
+            "expert_parallel 4 does not divide the ranks of a shard_group of 2",
+        ),
         (Strategy(data_parallel=2, expert_parallel=2, stack="deepspeed-none"), ""),
         (Strategy(tensor_parallel=5), "does not divide the experts' width 1408"),
     ],

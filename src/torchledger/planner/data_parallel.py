@@ -24,7 +24,7 @@ class DataRules(NamedTuple):
     Attributes:
         weight_bytes: bytes of an element of the weights that are gathered.
         gradient_bytes: bytes of an element of the gradients that are reduced.
-        dense, expert: (ranks, distance) of the groups that share dense and expert weights.
+        dense, expert: (ranks, distance) of the groups that share dense and expert weights; without level repeat them.
         replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without.
         level: ZeRO level.
         reshard: whether level 3 gathers again for the backward pass.
@@ -71,7 +71,7 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         weight_bytes=computed,
         gradient_bytes=gradient,
         dense=(sharers if strategy.shard_level else ranks, strategy.tensor_parallel),
-        expert=(max(1, ranks * strategy.tensor_parallel // taken), taken),
+        expert=(max(1, (sharers if strategy.shard_level else ranks) * strategy.tensor_parallel // taken), taken),
         replicas=(ranks // sharers if strategy.shard_level else 1, strategy.tensor_parallel * sharers),
         level=strategy.shard_level,
         reshard=strategy.reshard and not once,
@@ -112,7 +112,7 @@ def reduce_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
             seconds += fabric.seconds("all_reduce", size, *group)
             continue
         seconds += fabric.seconds("reduce_scatter", size, *group)
-        if rules.replicas[0] > 1 and group == rules.dense:
+        if rules.replicas[0] > 1:
             seconds += fabric.seconds("all_reduce", size / group[0], *rules.replicas)
     return seconds
 

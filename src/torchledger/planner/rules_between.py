@@ -181,6 +181,15 @@ def shards(question: Question) -> Iterator[Refusal]:
     elif group and level == 0:
         reason = f"shard_group {group} without a shard_level shards nothing"
         yield Refusal(reason, "shard_group 0 or a shard_level", frozenset({"shard_group", "shard_level"}))
+    elif group and strategy.expert_parallel > 1:
+        # ranks that share the experts are taken out of one shard group, and replicas of it repeat them (torchtitan
+        # torchtitan/distributed/parallel_dims.py)
+        within = strategy.num_sharers * strategy.tensor_parallel
+        taken = strategy.expert_parallel * (strategy.expert_tensor_parallel or strategy.tensor_parallel)
+        if within % taken:
+            reason = f"expert_parallel {strategy.expert_parallel} does not divide the ranks of a shard_group of {group}"
+            read = {"expert_parallel", "expert_tensor_parallel", "tensor_parallel", "context_parallel", "shard_level"}
+            yield Refusal(reason, "shard_group 0, or a larger one", fields | read)
 
 
 def batch(question: Question) -> Iterator[Refusal]:
