@@ -13,12 +13,13 @@ bounds as long as `floor_s` stays below it. `tests/planner/test_bound.py` holds 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.ledger import CONTRACTIONS, Line
 from torchledger.planner.block import Piece, pieces
+from torchledger.planner.bound_product import Product, Seen, product_of
 from torchledger.planner.constants import Constants
 from torchledger.planner.efficiency import Chipset
 from torchledger.planner.estimator import Estimator
@@ -44,14 +45,26 @@ class PhaseFloor(NamedTuple):
     """The least of one phase of a block.
 
     Attributes:
-        device_s: of one sequence, by whether the tokens are split over context parallel ranks: what they split evenly.
+        products: matrix products of known sizes.
+        device_s: of one sequence, what the other lines take, by whether the tokens are split over context parallel
+            ranks: what they split evenly.
         kernels_s: starts of its kernels, whatever their size.
         host_s: what the host needs to issue them.
     """
 
+    products: tuple[Product, ...]
     device_s: tuple[Share, Share]
     kernels_s: float
     host_s: float
+
+    def busy_s(self, sequences: float, ranks: int, chips: Chipset, *, is_cut: bool) -> float:
+        """Seconds of the device for so many sequences of a context parallel rank."""
+        rest = self.device_s[is_cut].at(ranks) * sequences + self.kernels_s
+        return rest + sum(each.seconds(sequences, ranks, chips) for each in self.products)
+
+    def least_s(self, ranks: int, *, is_cut: bool) -> float:
+        """Seconds of a sequence, however many others it runs with: at the full rate, and kernels start in no time."""
+        return self.device_s[is_cut].at(ranks) + sum(each.least_s(ranks) for each in self.products)
 
 
 class PieceFloor(NamedTuple):
@@ -92,7 +105,7 @@ def floor_s(line: Line, chips: Chipset, *, splits_tokens: bool = False) -> float
         return 0.0
     if line.kind not in CONTRACTIONS:
         return 0.0 if splits_tokens and ".core" in line.module else float(moved / chips.bytes_per_s)
-    if line.kind == "attention" and work.flops_exact is not None:
+    if "keys" in dict(line.shape) and work.flops_exact is not None:
         return float(work.flops_exact / chips.attention_flops_per_s[line.phase == "backward"])
     rate = chips.rate(line.number_format)
     return 0.0 if rate is None or work.flops_executed is None else float(work.flops_executed / rate)
@@ -125,18 +138,9 @@ def floors(
     barest = _reference(estimator, plain, heads, 1, sequence_parallel=sequence_parallel)
     rules = stack(base.stack)
     factor = 0.0 if rules.compiled else rules.host_factor
-    chips = estimator.chips(base)
+    asked = _Asked(estimator.chips(base), estimator.constants, factor, split, heads, experts)
     return tuple(
-        _piece_floor(
-            estimator,
-            chips,
-            tuple(seen),
-            split,
-            experts,
-            host_factor=factor,
-            always=_Always.of(seen[0].block, bare.block),
-        )
-        for *seen, bare in zip(*alone, *shared, barest, strict=True)
+        _piece_floor(asked, tuple(seen), bare.block) for *seen, bare in zip(*alone, *shared, barest, strict=True)
     )
 
 
@@ -153,6 +157,23 @@ def _reference(
         micro_batch_size=size,
     )
     return pieces(estimator.spec, estimator.recipe, strategy, stack(base.stack))
+
+
+class _Asked(NamedTuple):
+    """What floors are asked for.
+
+    Attributes:
+        chips, constants: rates and starts of kernels.
+        host_factor: of the stack; 0 where nothing is issued one by one.
+        split, heads, num_experts: ranks of the reference layouts.
+    """
+
+    chips: Chipset
+    constants: Constants
+    host_factor: float
+    split: int
+    heads: int
+    num_experts: int
 
 
 class _Always(NamedTuple):
@@ -175,37 +196,17 @@ def _place(line: Line) -> tuple[str, str, str, str | None]:
     return line.module, line.op, line.phase, line.gradient_of
 
 
-def _piece_floor(
-    estimator: Estimator,
-    chips: Chipset,
-    seen: tuple[Piece, ...],
-    split: int,
-    num_experts: int,
-    *,
-    host_factor: float,
-    always: _Always,
-) -> PieceFloor:
-    """From (1 rank, 1 and 2 sequences) and (`split` ranks, 1 and 2 sequences)."""
+def _piece_floor(asked: _Asked, seen: tuple[Piece, ...], bare: Block) -> PieceFloor:
+    """From (1 rank, 1 and 2 sequences), (`split` ranks, 1 and 2 sequences) and as many ranks as heads."""
+    split, num_experts = asked.split, asked.num_experts
     blocks = [each.block for each in seen]
+    always = _Always.of(blocks[0], bare)
     kept = [sum(each.total_bytes for each in block.activations if each.name in always.activations) for block in blocks]
     beside = [_beside_bytes(block) if always.is_all else 0.0 for block in blocks]
     return PieceFloor(
         kind=blocks[0].kind,
         num_layers=seen[0].num_layers,
-        phases=tuple(
-            _phase_floor(
-                estimator.constants,
-                chips,
-                phase,
-                [
-                    [each for each in block.lines if _phase(each) == phase and _place(each) in always.lines]
-                    for block in blocks
-                ],
-                split,
-                host_factor=host_factor,
-            )
-            for phase in _PHASES
-        ),
+        phases=tuple(_phase_floor(asked, phase, blocks, bare, always) for phase in _PHASES),
         kept_bytes=_fit(kept, split),
         beside_bytes=_fit(beside, split),
         less_bytes=min(0.0, 2 * beside[0] - beside[1], 2 * beside[2] - beside[3]),
@@ -216,18 +217,32 @@ def _piece_floor(
     )
 
 
-def _phase_floor(
-    constants: Constants, chips: Chipset, phase: str, lines: list[list[Line]], split: int, *, host_factor: float
-) -> PhaseFloor:
+def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], bare: Block, always: _Always) -> PhaseFloor:
+    constants, chips, split = asked.constants, asked.chips, asked.split
+    lines = [
+        [each for each in block.lines if _phase(each) == phase and _place(each) in always.lines]
+        for block in (*blocks, bare)
+    ]
+    products: list[Product] = []
+    rest = lines[:4]
+    if len(set(map(len, lines))) == 1:
+        rest = [[], [], [], []]
+        for one, two, shared, shared_two, last in zip(*lines, strict=True):
+            found = product_of(Seen((one, two, shared, shared_two), last, split, asked.heads), chips)
+            if found is not None:
+                products.append(found)
+                continue
+            for kept, line in zip(rest, (one, two, shared, shared_two), strict=True):
+                kept.append(line)
     whole, cut = (
-        _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in lines], split)
+        _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in rest], split)
         for is_cut in (False, True)
     )
     started = sum(line.times for line in lines[2] if ".experts" not in line.module and line.work.bytes_moved)
-    host = started * constants.host_s * host_factor
+    host = started * constants.host_s * asked.host_factor
     if host and phase == "recompute":
         host += constants.checkpoint_host_s
-    return PhaseFloor((whole, cut), started * constants.kernel_s, host)
+    return PhaseFloor(tuple(products), (whole, cut), started * constants.kernel_s, host)
 
 
 def _beside_bytes(block: Block) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torchledger.formula import parts
 from torchledger.planner.block import exchanges_of
@@ -48,31 +48,29 @@ class Exchanged(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The floor of a block on one rank.
+    """The floor of a block on one rank, for one micro-batch.
 
     Attributes:
         kind: `embedding`, `layer`, `prediction`, `head`.
         num_layers: how many such blocks the model has.
-        phases: (device seconds of a sequence, starts of kernels, host seconds).
+        phases: (seconds of the device, seconds of the host).
     """
 
     kind: str
     num_layers: int
-    phases: tuple[tuple[float, float, float], ...]
+    phases: tuple[tuple[float, float], ...]
 
 
 class Rank(NamedTuple):
-    """Floors of one rank of a tensor and context parallel group, for one sequence.
+    """Floors of one rank of a tensor and context parallel group, for one micro-batch.
 
     Attributes:
         parts: by block.
         again_s: what recompute runs again, all layers together.
-        held: bytes of activations.
     """
 
     parts: tuple[Part, ...]
     again_s: float
-    held: RankBytes
 
 
 class Bounds:
@@ -97,8 +95,10 @@ class Bounds:
         self._stretch = constants.overhead * (1 + constants.straggler * doublings)
         self._is_math = "math" in {recipe.attention, self._stack.attention}
         self._capacity = math.inf if estimator.capacity_bytes is None else estimator.capacity_bytes
+        self._chips = estimator.chips(base)
         self._ranks: dict[tuple[object, ...], Rank] = {}
-        plain = self._floors_of(recipe.recompute, sequence_parallel=False, expert_tensor_parallel=0)
+        self._helds: dict[tuple[object, ...], RankBytes] = {}
+        plain = self._floors_of(Strategy(), recipe.recompute)
         self._memory = LeastMemory(estimator, base, axes, plain)
         self._sharing = LeastSharing(estimator, base, axes, plain)
         self._shares = any(level in self._stack.shard_levels for level in axes.shard_levels if level)
@@ -113,18 +113,16 @@ class Bounds:
         Where bytes alone rule them all out, the bound of seconds is 0: exchanges need not be priced.
         """
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
-        rank = self._rank(strategy, recompute)
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
         found = self._rows(strategy, orders, number)
-        peaks = self._memory.bytes_of(strategy, rank.held.of(size), found.hold)
+        peaks = self._memory.bytes_of(strategy, self._held(strategy, recompute).of(size), found.hold)
         if min(peaks.values()) > self._capacity:
             return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
-        exchanged = self._exchanges(strategy, recompute)
+        rank, exchanged = self._rank(strategy, recompute), self._exchanges(strategy, recompute)
         blocks = []
         for part, sent in zip(rank.parts, exchanged.seconds, strict=True):
             phases = [
-                max(size * device_s + kernels_s + sent_s, host_s)
-                for (device_s, kernels_s, host_s), sent_s in zip(part.phases, sent, strict=True)
+                max(device_s + sent_s, host_s) for (device_s, host_s), sent_s in zip(part.phases, sent, strict=True)
             ]
             blocks.append((phases[0], phases[1] + phases[2] + phases[3]))
         plain = [forward + backward for forward, backward in blocks]
@@ -135,7 +133,7 @@ class Bounds:
             if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
                 seconds, _ = _pipeline_s(rank.parts, self._with(blocks, shared), stages, number, found.time)
             pairs[kind] = (self._step_s(strategy, seconds), peak)
-        cause, cause_s = _cause(exchanged, bubble_s, rank.again_s * size, number / stages)
+        cause, cause_s = _cause(exchanged, bubble_s, rank.again_s, number / stages)
         return Least(pairs, cause, cause_s)
 
     def _with(self, blocks: Sequence[tuple[float, float]], shared: Sequence[tuple[float, float]]) -> list[float]:
@@ -185,21 +183,22 @@ class Bounds:
         found = self._rows(strategy, orders, number)
         step_s, cause, cause_s = math.inf, "matmul", 0.0
         least = min((shape.recompute for shape in shapes), key=RECOMPUTES.index)
+        cut, tokens, ranks = strategy.context_parallel > 1, strategy.context_parallel, strategy.tensor_parallel
         for split, context in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
             most = replace(strategy, micro_batch_size=number, sequence_parallel=split, context_kind=context)
-            rank, exchanged = self._rank(most, least), self._exchanges(most, least)
+            exchanged, floors_ = self._exchanges(most, least), self._floors_of(most, least)
             blocks = [
-                sum(device_s for device_s, _, _ in part.phases) + sum(sent) / number
-                for part, sent in zip(rank.parts, exchanged.seconds, strict=True)
+                sum(phase.least_s(ranks, is_cut=cut) for phase in floor.phases) / tokens + sum(sent) / number
+                for floor, sent in zip(floors_, exchanged.seconds, strict=True)
             ]
-            pipeline_s, bubble_s = _pipeline_s(rank.parts, blocks, stages, number, found.time)
+            pipeline_s, bubble_s = _pipeline_s(floors_, blocks, stages, number, found.time)
             seconds = self._step_s(strategy, pipeline_s)
             if seconds < step_s:
                 step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
         single = self._rows(strategy, orders, 1)  # whatever the micro-batches: of one alone
         peaks: dict[ShardKind, float] = {}
         for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}:
-            held = self._rank(replace(strategy, sequence_parallel=split), recompute).held
+            held = self._held(replace(strategy, sequence_parallel=split), recompute)
             for kind, peak in self._memory.bytes_of(strategy, held, single.hold).items():
                 peaks[kind] = min(peak, peaks.get(kind, math.inf))
         return Least({kind: (step_s, peak) for kind, peak in peaks.items()}, cause, cause_s)
@@ -217,56 +216,51 @@ class Bounds:
         return rows(orders, strategy.pipeline_parallel, num_layers, number, embeddings_as_layers=together)
 
     def _rank(self, strategy: Strategy, recompute: Recompute) -> Rank:
-        key = (
-            recompute,
-            strategy.sequence_parallel,
-            strategy.expert_tensor_parallel,
-            strategy.tensor_parallel,
-            strategy.context_parallel,
-        )
+        sequences = strategy.micro_batch_size / strategy.context_parallel
+        ranks, cut = strategy.tensor_parallel, strategy.context_parallel > 1
+        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel, ranks, cut, sequences)
         found = self._ranks.get(key)
         if found is None:
-            found = self._ranks[key] = self._rank_of(strategy, recompute)
+            parts_ = tuple(
+                Part(
+                    floor.kind,
+                    floor.num_layers,
+                    tuple((p.busy_s(sequences, ranks, self._chips, is_cut=cut), p.host_s) for p in floor.phases),
+                )
+                for floor in self._floors_of(strategy, recompute)
+            )
+            again_s = sum(part.phases[1][0] * part.num_layers for part in parts_)
+            found = self._ranks[key] = Rank(parts_, again_s)
         return found
 
-    def _rank_of(self, strategy: Strategy, recompute: Recompute) -> Rank:
+    def _held(self, strategy: Strategy, recompute: Recompute) -> RankBytes:
+        """Activations of one sequence."""
         ranks, tokens = strategy.tensor_parallel, strategy.context_parallel
-        floors_ = self._floors_of(
-            recompute,
-            sequence_parallel=strategy.sequence_parallel,
-            expert_tensor_parallel=strategy.expert_tensor_parallel,
-        )
-        parts_ = tuple(
-            Part(
-                floor.kind,
-                floor.num_layers,
-                tuple((p.device_s[tokens > 1].at(ranks) / tokens, p.kernels_s, p.host_s) for p in floor.phases),
+        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel, ranks, tokens)
+        found = self._helds.get(key)
+        if found is None:
+            floors_ = self._floors_of(strategy, recompute)
+            # scores in memory: of the tokens that a rank has with themselves
+            each = 1 / (tokens * tokens if self._is_math else tokens)
+            layers = [floor for floor in floors_ if floor.kind == "layer"]
+            head = next(floor for floor in floors_ if floor.kind == "head")
+            found = self._helds[key] = RankBytes(
+                min(floor.kept_bytes.at(ranks) for floor in layers) * each,
+                min(floor.beside_bytes.at(ranks) for floor in layers) * each,
+                (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
+                min(floor.less_bytes for floor in (*layers, head)),
             )
-            for floor in floors_
-        )
-        # scores in memory: of the tokens that a rank has with themselves
-        each = 1 / (tokens * tokens if self._is_math else tokens)
-        layers = [floor for floor in floors_ if floor.kind == "layer"]
-        head = next(floor for floor in floors_ if floor.kind == "head")
-        held = RankBytes(
-            min(floor.kept_bytes.at(ranks) for floor in layers) * each,
-            min(floor.beside_bytes.at(ranks) for floor in layers) * each,
-            (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
-            min(floor.less_bytes for floor in (*layers, head)),
-        )
-        return Rank(parts_, sum(part.phases[1][0] * part.num_layers for part in parts_), held)
+        return found
 
-    def _floors_of(
-        self, recompute: Recompute, *, sequence_parallel: bool, expert_tensor_parallel: int
-    ) -> tuple[PieceFloor, ...]:
-        key = (recompute, sequence_parallel, expert_tensor_parallel)
+    def _floors_of(self, strategy: Strategy, recompute: Recompute) -> tuple[PieceFloor, ...]:
+        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel)
         found = self._floors.get(key)
         if found is None:
             found = self._floors[key] = floors(
                 self._estimator.at(recompute),
                 self._base,
-                sequence_parallel=sequence_parallel,
-                expert_tensor_parallel=expert_tensor_parallel,
+                sequence_parallel=strategy.sequence_parallel,
+                expert_tensor_parallel=strategy.expert_tensor_parallel,
             )
         return found
 
@@ -304,8 +298,22 @@ class Bounds:
         return Exchanged(tuple(blocks), causes)
 
 
+class _Placed(Protocol):
+    """A block with its kind and how many of it the model has."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def num_layers(self) -> int: ...
+
+
 def _pipeline_s(
-    parts_: Sequence[Part], blocks: Sequence[float], stages: int, number: int, rows_: Sequence[TimeRow]
+    parts_: Sequence[_Placed],
+    blocks: Sequence[float],
+    stages: int,
+    number: int,
+    rows_: Sequence[TimeRow],
 ) -> tuple[float, float]:
     """Seconds of the micro-batches at the least, and how much of them is bubble."""
     total = end = 0.0

@@ -128,18 +128,23 @@ def line_s(line: Line, chips: Chipset) -> float | None:
     if not {"m", "n", "k"} <= sizes.keys():
         return max(float(work.flops_executed) / rate, memory_s) + chips.kernel_s
     b, m, n, k = (math.ceil(sizes.get(name, 1)) for name in "bmnk")
+    found = product_s(b, m, n, k, rate=rate, chips=chips, is_weight_gradient=line.gradient_of == "weight")
+    return max(found, memory_s) + chips.kernel_s
+
+
+def product_s(b: int, m: int, n: int, k: int, *, rate: float, chips: Chipset, is_weight_gradient: bool) -> float:
+    """Seconds of b products [m, k] @ [k, n] on the chip, without the start of the kernel."""
     # tokens are the rows of a forward product and the depth of a weight gradient: their number aligns nothing
-    rate *= alignment_share(*((m, n) if line.gradient_of == "weight" else (n, k)), least=chips.unaligned_share)
-    product_s = matmul_s(
+    aligned = alignment_share(*((m, n) if is_weight_gradient else (n, k)), least=chips.unaligned_share)
+    return matmul_s(
         b,
         m,
         n,
         k,
-        flops_per_s=rate,
+        flops_per_s=rate * aligned,
         num_multiprocessors=chips.num_multiprocessors,
         bytes_per_s=chips.bytes_per_s,
     )
-    return max(product_s, memory_s) + chips.kernel_s
 
 
 def _products_again(sizes: Mapping[str, Amount]) -> float:
