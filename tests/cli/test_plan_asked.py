@@ -184,4 +184,19 @@ def test_expert_parallel_ranks_come_out_of_those_that_are_left():
     """64 chips over tp 4 leave 16 replicas, of which 8 share the experts; 7 cannot."""
     options = {"cluster": "h100x64", "tp": "4", "ep": "8"}
     assert read_layout("mixtral-8x7b", options).strategy.expert_parallel == 8
-    assert "--ep: 7" in mistakes("mixtral-8x7b", **{**options, "ep": "7"})
+    assert "expert_parallel 7 · 4 ranks of each expert does not divide the 64 ranks" in mistakes(
+        "mixtral-8x7b", **{**options, "ep": "7"}
+    )
+
+
+def test_expert_ranks_that_do_not_divide_hide_no_other_mistake():
+    """Too many ranks, experts and layers that do not divide: each is told."""
+    told = mistakes("mixtral-8x7b", cluster="h100x8", dp="16", tp="3", ep="7")
+    for part in ("ranks on 8 chips", "tensor_parallel 3 does not divide 32", "expert_parallel 7 does not divide 8"):
+        assert part in told
+
+
+def test_the_napkin_s_word_for_sgd_with_momentum():
+    """`--optimizer sgd-momentum` is SGD with a momentum of 0.9, which has a state."""
+    asked = read_layout("gpt2", {"cluster": "h100x8", "dp": "8", "optimizer": "sgd-momentum"})
+    assert (asked.recipe.optimizer.kind, asked.recipe.optimizer.momentum) == ("sgd", 0.9)

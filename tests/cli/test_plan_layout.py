@@ -107,6 +107,16 @@ def test_the_time_line_is_a_trace_of_every_stage(ask, tmp_path):
     assert max(event["ts"] + event["dur"] for event in complete) <= step_s * 1e6 * (1 + 1e-6)
 
 
+def test_a_step_of_too_many_passes_has_no_time_line(ask, tmp_path):
+    """A step of 400,000 micro-batches is planned; its time line is refused, and no empty file is written."""
+    path = tmp_path / "step.json"
+    found = ask("plan", "gpt2", "--on", "h100x2", "--dp", "2", "--batch", "800000", "--timeline", path)
+    assert found.code == 2
+    assert "fits" in found.out.splitlines()[0]
+    assert "--timeline" in found.err
+    assert not path.exists()
+
+
 def test_the_report_is_one_file_with_the_answer_inside(ask, tmp_path):
     """`--report` writes HTML that holds what `--json` prints."""
     path = tmp_path / "plan.html"

@@ -55,6 +55,22 @@ def test_the_screen_ranks_and_gives_reasons(ask, question):
     assert len(out.split("the best layouts\n")[1].split("\n\n")[0].splitlines()) == 1 + 3 + 1
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_where_every_layout_breaks_a_rule_the_reasons_are_the_answer(ask, toy, as_json):
+    """An A100 has no FP8: exit 3, and every layout of the grid is lost to a reason that is shown."""
+    words = ("plan", toy, "--on", "a100x4", "--batch", "8", "--precision", "fp8", *(["--json"] if as_json else []))
+    answer = ask(*words)
+    assert answer.code == 3
+    assert "every one breaks a rule" in answer.err
+    if as_json:
+        told = answer.json["answer"]
+        assert told["fits"] is False
+        assert sum(each["num_points"] for each in told["search"]["losses"]) == told["search"]["num_points"]
+    else:
+        assert "no layout can be" in answer.out.splitlines()[0]
+        assert "precision fp8 needs fp8" in answer.out
+
+
 def test_what_is_given_stays_as_it_is(ask, question):
     """`--search --tp 2`: every layout of the ranking has two tensor parallel ranks."""
     found = ask(*question, "--search", "--tp", "2", "--json").json["answer"]["search"]

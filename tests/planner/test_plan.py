@@ -9,7 +9,7 @@ from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS
 from torchledger.machine import get, parse_cluster
 from torchledger.machine.errors import NoPeak
 from torchledger.planner.constants import Constants, default_constants
-from torchledger.planner.errors import LayoutRefused
+from torchledger.planner.errors import LayoutRefused, PlanError
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.outcome import PARTS
 from torchledger.planner.plan import interval_s, peak_of, plan
@@ -92,6 +92,32 @@ def test_what_is_unknown_is_nothing():
     known = plan(SPEC, RECIPE, STRATEGY, CLUSTER)
     assert (known.money, known.carbon_kg) == (None, None)
     assert known.days is not None
+
+
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [
+        (RunTerms(pue=0.5), "PUE"),
+        (RunTerms(tdp_share=3.0), "share"),
+        (RunTerms(carbon_g_per_kwh=-1.0), "carbon"),
+        (RunTerms(evaluation=-1.0), "evaluation"),
+        (RunTerms(goodput=2.0), "goodput"),
+    ],
+)
+def test_terms_that_cannot_be_are_refused_without_tokens_too(terms, told):
+    """A run of unknown length costs nothing known, and a PUE of 0.5 is wrong all the same."""
+    with pytest.raises(PlanError, match=told):
+        plan(SPEC, replace(RECIPE, num_tokens=0), STRATEGY, CLUSTER, terms=terms)
+
+
+def test_a_step_of_any_number_of_micro_batches_is_answered():
+    """10^12 sequences: seconds in proportion to the micro-batches, no time line, and a line that says so."""
+    many = plan(SPEC, replace(RECIPE, batch_size=4 * 10**12, num_tokens=0), STRATEGY, CLUSTER)
+    half = plan(SPEC, replace(RECIPE, batch_size=2 * 10**12, num_tokens=0), STRATEGY, CLUSTER)
+    assert many.step_s == pytest.approx(2 * half.step_s, rel=1e-6)
+    assert [stage.time_line for stage in many.stages] == [()]
+    assert any(each.startswith("no time line: 250,000,000,000 forward passes") for each in many.assumptions)
+    assert not any(each.startswith("no time line") for each in plan(SPEC, RECIPE, STRATEGY, CLUSTER).assumptions)
 
 
 def test_parts_of_a_stage_add_up_to_its_peak():

@@ -59,6 +59,12 @@ def test_an_unknown_stack_names_the_known_ones():
         stack("megatorn")
 
 
+def test_a_file_that_is_not_there_is_a_wrong_name(tmp_path):
+    """`--stack mine.toml` without such a file names the file, and what else a stack may be."""
+    with pytest.raises(PlanError, match=r"no file .*mine\.toml; say the name of a known stack"):
+        stack(str(tmp_path / "mine.toml"))
+
+
 def test_a_file_says_what_differs(tmp_path):
     """A stack of a user's own takes over another one's rules and changes those that it names."""
     path = tmp_path / "mine.toml"

@@ -31,6 +31,8 @@ NO_LAYOUT = frozenset({"stack", "micro_batch_size", "overlap_data", "overlap_ten
 #: Options of the napkin that a layout answers itself, or has other words for.
 NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", "activations", "tokens_per_chip")
 _NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
+#: Words of the napkin's that a recipe has two fields for; 0.9 is the momentum of nearly all who use one.
+_OPTIMIZERS: Mapping[str, dict[str, Any]] = {"sgd-momentum": {"kind": "sgd", "momentum": 0.9}}
 _SHARED = {
     "recipe.num_tokens": "tokens",
     "recipe.precision": "precision",
@@ -126,7 +128,7 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     given = _given(table, written, options.get("sets", ()))
     asked = read.model if isinstance(read.model, ModelSpec) else found
-    mistakes += _sense(asked, read.recipe, _judged(read.strategy, cluster, given))
+    mistakes += _sense(asked, read.recipe, _judged(read.strategy))
     if asked is None or cluster is None or mistakes:
         _refuse(mistakes)
         raise AssertionError  # what is missing has been told
@@ -156,7 +158,7 @@ def _table(options: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, dic
             room, name = place.split(".")
             table[room][name] = value
     if options.get("optimizer") is not None:
-        table["recipe"]["optimizer"] = {"kind": options["optimizer"]}
+        table["recipe"]["optimizer"] = _OPTIMIZERS.get(options["optimizer"], {"kind": options["optimizer"]})
     return table
 
 
@@ -230,13 +232,9 @@ def _cluster(asked: ClusterTable, mistakes: list[Mistake], catalog_files: Sequen
         return None
 
 
-def _judged(strategy: Strategy, cluster: Cluster | None, given: frozenset[str]) -> Strategy:
-    """The strategy with data parallel ranks where nobody gave them, so that what is taken out of them can be judged."""
-    if "strategy.data_parallel" in given:
-        return strategy
-    others = max(1, strategy.tensor_parallel * strategy.pipeline_parallel * strategy.context_parallel)
-    left = strategy.expert_parallel if cluster is None else max(1, cluster.num_chips // others)
-    return replace(strategy, data_parallel=left)
+def _judged(strategy: Strategy) -> Strategy:
+    """The strategy but for what expert ranks are taken from: a rule says that, with a remedy and beside the others."""
+    return replace(strategy, expert_parallel=min(1, strategy.expert_parallel))
 
 
 def _sense(model: ModelSpec | None, recipe: Recipe, strategy: Strategy) -> list[Mistake]:

@@ -32,8 +32,11 @@ def write_files(plan: Plan, options: Mapping[str, Any], *, found: Found | None =
 
 def _texts(plan: Plan, options: Mapping[str, Any], found: Found | None, currency: str) -> Iterator[tuple[Path, str]]:
     if timeline := options.get("timeline"):
+        from torchledger.planner.errors import PlanError
         from torchledger.view.timeline import trace_json
 
+        if not any(stage.time_line for stage in plan.stages):
+            raise PlanError("--timeline: a step of so many passes has no time line; ask for a smaller --batch")
         yield timeline, trace_json(plan)
     if report := options.get("report"):
         from torchledger.view.plan_page import plan_page

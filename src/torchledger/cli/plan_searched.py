@@ -22,10 +22,11 @@ from torchledger.planner.search import NUM_BEST, Found, search, search_chips
 from torchledger.planner.search_costs import LayoutCosts
 from torchledger.planner.search_grid import Axes
 from torchledger.spec import Recipe
-from torchledger.units import UnitError, format_bytes, parse_count
+from torchledger.units import UnitError, format_bytes, group_digits, parse_count
 from torchledger.view.plan_found import found_to_dict
-from torchledger.view.plan_record import plan_to_dict, question_to_dict
+from torchledger.view.plan_record import asked_to_dict, plan_to_dict, question_to_dict
 from torchledger.view.plan_search import search_screen, strategy_text
+from torchledger.view.screen import Lines, assumed
 
 #: Fields of a strategy that have an axis of the same meaning.
 _AXES: Mapping[str, str] = {
@@ -63,6 +64,7 @@ def answer_search(
     seconds = time.perf_counter() - start
     best = found.best[0] if found.best else found.nearest[0] if found.nearest else None
     if best is None:
+        _show_reasons(asked, found, seconds, top=options["top"], as_json=as_json)
         raise DoesNotFit(_nothing(found))
     cluster = replace(asked.cluster, num_chips=best.strategy.num_ranks)
     chosen = replace(asked, recipe=best.recipe, strategy=best.strategy, cluster=cluster)
@@ -80,6 +82,19 @@ def answer_search(
     write_files(plan, typed, found=found, currency=terms.currency)
     if not found.best:
         raise DoesNotFit(_nothing(found))
+
+
+def _show_reasons(asked: Layout, found: Found, seconds: float, *, top: int, as_json: bool) -> None:
+    """Every layout breaks a rule: there is none to plan, and the reasons are the answer."""
+    if as_json:
+        question = asked_to_dict(asked.spec, asked.recipe, asked.strategy, asked.cluster)
+        answer = {"search": found_to_dict(found, seconds=seconds), "fits": False}
+        show_json("plan", question, answer, asked.assumptions)
+    else:
+        chips = f"{group_digits(asked.cluster.num_chips)} × {asked.cluster.chip.name}"
+        title = Lines((f"{asked.spec.name} on {chips}: no layout can be",), mark="warning")
+        screen = search_screen(found, top=top, seconds=seconds)
+        show((title, *screen, *assumed(asked.assumptions)))
 
 
 def _search(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[str, Any], *, num_best: int) -> Found:

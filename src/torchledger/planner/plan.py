@@ -25,10 +25,11 @@ from torchledger.planner.outcome import Plan, StagePlan
 from torchledger.planner.rules import layout_notes, refuse_impossible
 from torchledger.planner.stack import Stack, stack
 from torchledger.planner.stage_ledger import stage_ledger
-from torchledger.planner.step import StepCost
+from torchledger.planner.step import StepCost, StepRules
 from torchledger.planner.terms import RunTerms
-from torchledger.planner.time_line import time_lines
+from torchledger.planner.time_line import MOST_PASSES, num_passes, time_lines
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.units import group_digits
 
 _S_PER_DAY = 86400
 
@@ -88,7 +89,7 @@ def plan(
             energy_j=None,
             carbon_kg=None,
             losses={},
-            assumptions=assumptions(estimator, strategy),
+            assumptions=(*assumptions(estimator, strategy), *_undrawn(step, estimator.rules(strategy))),
         ),
         terms,
     )
@@ -166,11 +167,17 @@ def assumptions(estimator: Estimator, strategy: Strategy) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _undrawn(step: StepCost, rules: StepRules) -> tuple[str, ...]:
+    """Why there is no time line, where there is none."""
+    if (passes := num_passes(step, rules)) <= MOST_PASSES:
+        return ()
+    told = f"{group_digits(passes)} forward passes a step, at most {group_digits(MOST_PASSES)} are simulated"
+    return (f"no time line: {told}; seconds and bytes do not rest on it (a smaller --batch has one)",)
+
+
 def _whole_run(plan: Plan, terms: RunTerms) -> Plan:
-    """The plan with days, money, energy and losses of the run, where its tokens are known."""
-    if not plan.recipe.num_tokens:
-        return plan
-    run_s = plan.recipe.num_steps * plan.step_s
+    """The plan with days, money, energy and losses of the run, where its tokens are known; terms are judged anyway."""
+    run_s = max(1, plan.recipe.num_steps) * plan.step_s
     lost = losses(
         plan.cluster,
         run_s,
@@ -185,6 +192,9 @@ def _whole_run(plan: Plan, terms: RunTerms) -> Plan:
     chip_hours = plan.cluster.num_chips * lost.wall_s / 3600
     drawn = power(plan.cluster.chip, tdp_share=terms.tdp_share, host_w=terms.host_w, pue=terms.pue)
     energy = None if drawn is None else drawn.watts * plan.cluster.num_chips * lost.wall_s
+    carbon = carbon_kg(energy, terms.carbon_g_per_kwh)
+    if not plan.recipe.num_tokens:
+        return plan
     price = terms.price_per_chip_hour
     notes = (*lost.assumptions, *(drawn.assumptions if drawn else ()))
     return replace(
@@ -193,7 +203,7 @@ def _whole_run(plan: Plan, terms: RunTerms) -> Plan:
         chip_hours=chip_hours,
         money=None if price is None else price * chip_hours,
         energy_j=energy,
-        carbon_kg=carbon_kg(energy, terms.carbon_g_per_kwh),
+        carbon_kg=carbon,
         losses=lost.shares,
         assumptions=tuple(dict.fromkeys((*plan.assumptions, *notes))),
     )

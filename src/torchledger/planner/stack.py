@@ -71,6 +71,8 @@ class Stack:
         root_holds_embedding: embedding, last norm and head are gathered as one group, kept through forward and
             backward pass (FSDP's root), not one by one.
         reduce_every_micro_batch: gradients are reduced for every micro-batch, not once a step.
+        routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
+            gather them.
         fused_accumulation: the products that make gradients of weights add them to those of earlier micro-batches;
             otherwise a kernel of its own does.
         vocab_multiple: rows of the embedding are padded to a multiple of it.
@@ -127,6 +129,7 @@ class Stack:
     num_buckets: int = 0
     root_holds_embedding: bool = False
     reduce_every_micro_batch: bool = False
+    routes_first: bool = False
     fused_accumulation: bool = False
     vocab_multiple: int = 1
     vocab_multiple_per_rank: bool = False
@@ -204,6 +207,8 @@ def stacks(path: Path | None = None) -> Mapping[str, Stack]:
 
 
 def _of_file(path: Path, name: str) -> Stack:
+    if not path.is_file():
+        raise PlanError(f"stack: there is no file {path}; say the name of a known stack, or a file that is there")
     found = _unchanged(str(path), path.stat().st_mtime_ns)
     if name and name in found:
         return found[name]

@@ -141,7 +141,7 @@ def _rate_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "tokens/s", f"{format_number(plan.tokens_per_s, 4)} ({format_number(per_chip, 4)} a chip)"
     rate = plan.model_flops / plan.step_s / plan.cluster.num_chips
     yield "MFU", f"{format_percent(plan.mfu)} = {format_flops(rate)}/s a chip; {MODEL_FLOPS.text}"
-    yield "HFU", f"{format_percent(plan.hfu)}, what really runs, recompute included"
+    yield "HFU", f"{format_percent(plan.hfu)}, what really runs: recompute in, pairs that fused attention masks out"
 
 
 def time_bars(plan: Plan) -> Bars:

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from torchledger.ledger import MODEL_FLOPS
+from torchledger.machine import Cluster
 from torchledger.planner.outcome import Plan, StagePlan
+from torchledger.spec import ModelSpec, Recipe, Strategy
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -37,11 +39,15 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 def question_to_dict(plan: Plan) -> dict[str, Any]:
     """What was asked, with everything that was filled in."""
-    cluster = plan.cluster
+    return asked_to_dict(plan.spec, plan.recipe, plan.strategy, plan.cluster)
+
+
+def asked_to_dict(spec: ModelSpec, recipe: Recipe, strategy: Strategy, cluster: Cluster) -> dict[str, Any]:
+    """The same of a question that has no plan."""
     return {
-        "model": asdict(plan.spec),
-        "recipe": asdict(plan.recipe),
-        "strategy": asdict(plan.strategy),
+        "model": asdict(spec),
+        "recipe": asdict(recipe),
+        "strategy": asdict(strategy),
         "cluster": {
             "chip": cluster.chip.key,
             "num_chips": cluster.num_chips,
