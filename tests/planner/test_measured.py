@@ -129,3 +129,28 @@ def test_a_missing_file_is_told(tmp_path):
     """As an error of the planner, not a traceback."""
     with pytest.raises(MeasuredError, match=r"none\.csv"):
         read_rows(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("text", ["abc", "-3", "inf", "nan"])
+def test_seconds_that_are_none_are_one_mistake(tmp_path, text):
+    """A cell that cannot be read is told, and not that nothing was measured besides."""
+    with pytest.raises(MeasuredError) as caught:
+        read_rows(_table(tmp_path / "rows.csv", ROW | {"step_time_s": text}))
+    (line,) = str(caught.value).splitlines()
+    assert "rows.csv:2: step_time_s: " in line
+    assert text in line
+
+
+def test_a_row_that_measured_nothing_says_what_it_may_have(tmp_path):
+    """Without seconds, tokens per second and bytes a row is a layout and nothing more."""
+    with pytest.raises(
+        MeasuredError, match="nothing was measured: give step_time_s, tokens_per_s_per_gpu or memory_gib"
+    ):
+        read_rows(_table(tmp_path / "rows.csv", ROW | {"step_time_s": ""}))
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path):
+    """A workbook given for its CSV: no traceback, and what to do."""
+    (tmp_path / "rows.csv").write_bytes(b"PK\x03\x04\xff\xfe")
+    with pytest.raises(MeasuredError, match="save the table as UTF-8 text"):
+        read_rows(tmp_path / "rows.csv")

@@ -49,9 +49,10 @@ def command(table: Path, output: Path, as_json: bool) -> None:
     `plan MODEL --constants FILE` then predicts with them, and with an interval.
 
     The table is CSV with a header: at least model (a preset, a model file), stack (megatron, fsdp2 ...), gpu, n_gpus,
-    precision, seq, global_batch, micro_batch and step_time_s (or tokens_per_s_per_gpu); where they are not 1 or none
-    also fsdp_zero (ZeRO-1, FULL_SHARD ...), tp, sp, pp, vp, schedule, cp, ep, recompute; and what else of the cluster
-    and the recipe a row knows (island, network_gbit_s, optimizer ...). A row that only has memory is left out.
+    precision, seq, global_batch, micro_batch, recompute (none, selective, full) and step_time_s (or
+    tokens_per_s_per_gpu); where they are not 1 or none also fsdp_zero (ZeRO-1, FULL_SHARD ...), tp, sp, pp, vp,
+    schedule, cp, ep; and what else of the cluster and the recipe a row knows (island, network_gbit_s, optimizer ...).
+    A row that only has memory is left out. docs/measured-rows.md has every column.
     """
     from torchledger.planner.calibration import fit
     from torchledger.planner.calibration_file import fitted_to_toml

@@ -148,7 +148,11 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             header = next(reader, [])
             columns = _columns(header, path)
             rows = [(reader.line_num, cells) for cells in reader if any(cells)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise MeasuredError(
+            f"{path}: is no CSV: byte {error.start} is not UTF-8; save the table as UTF-8 text"
+        ) from error
+    except (OSError, csv.Error) as error:
         raise MeasuredError(f"{path}: {error}") from error
     if not rows:
         raise MeasuredError(f"{path}: no rows; the first line names columns, each further line is a run")

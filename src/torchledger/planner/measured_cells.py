@@ -6,6 +6,7 @@ a `Strategy`. A cell that is empty or says that the source does not tell ("unsta
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -158,8 +159,8 @@ class Cells:
         except ValueError:
             self.fail(column, f"expected a number, got {text!r}")
             return None
-        if not value > 0:
-            self.fail(column, f"must be more than 0, is {text}")
+        if not 0 < value < math.inf:
+            self.fail(column, f"must be more than 0 and finite, is {text}")
             return None
         return value
 

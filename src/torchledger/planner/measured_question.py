@@ -166,7 +166,7 @@ def measured_of(cells: Cells, recipe: Recipe | None, cluster: Cluster | None) ->
     out = cells.text("memory_gib").upper() == "OOM"
     gib = None if out else cells.number("memory_gib")
     seconds, rate = cells.number("step_time_s"), cells.number("tokens_per_s_per_gpu")
-    if seconds is None and rate is None and gib is None and not out:
+    if not any(cells.has(column) for column in ("step_time_s", "tokens_per_s_per_gpu", "memory_gib")):
         cells.fail("step_time_s", "nothing was measured: give step_time_s, tokens_per_s_per_gpu or memory_gib")
     if rate is not None and recipe is not None and cluster is not None:
         by_rate = recipe.tokens_per_step / (rate * cluster.num_chips)
