@@ -90,6 +90,30 @@ def test_every_token_goes_to_its_experts_and_back() -> None:
     }
 
 
+def test_tokens_go_to_their_experts_before_the_ranks_of_one_gather_them() -> None:
+    """Megatron: of 8 tensor parallel ranks each sends its eighth, and the 4 that split an expert gather what came."""
+    strategy = Strategy(
+        data_parallel=2,
+        tensor_parallel=8,
+        sequence_parallel=True,
+        expert_parallel=4,
+        expert_tensor_parallel=4,
+        micro_batch_size=1,
+    )
+    size = 2048 * 2 * 64 * 2 // 8
+    found = layer_exchanges(MIXTURE, RECIPE, strategy, is_moe=True, element_bytes=2, regathers=False, routes_first=True)
+    assert totals(tuple(each for each in found if each.cause == "expert")) == {
+        ("forward", "all_to_all"): 2 * size,
+        ("backward", "all_to_all"): 2 * size,
+    }
+    within = tuple(each for each in found if each.cause == "expert tensor")
+    assert totals(within) == {
+        (phase, op): 4 * size for phase in ("forward", "backward") for op in ("all_gather", "reduce_scatter")
+    }
+    assert group_of("expert tensor", strategy) == (4, 1)
+    assert {each.module for each in found if each.cause == "tensor"} == {"layers.*.attention"}
+
+
 def test_full_recompute_runs_the_forward_exchanges_again() -> None:
     once = of_layer(Strategy(tensor_parallel=8, micro_batch_size=1))
     again = [each for each in with_recompute(once, "full") if each.phase == "recompute"]

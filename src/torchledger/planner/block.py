@@ -117,7 +117,13 @@ def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy
         return head_exchanges(spec, recipe, strategy, element_bytes)
     is_moe = part.layer is not None and part.layer.is_moe
     once = layer_exchanges(
-        spec, recipe, strategy, is_moe=is_moe, element_bytes=element_bytes, regathers=stack.regathers_inputs
+        spec,
+        recipe,
+        strategy,
+        is_moe=is_moe,
+        element_bytes=element_bytes,
+        regathers=stack.regathers_inputs,
+        routes_first=stack.routes_first,
     )
     return with_recompute(once, recipe.recompute)
 

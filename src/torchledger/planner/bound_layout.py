@@ -32,6 +32,7 @@ _CAUSES = {
     "vocabulary": "tensor parallel communication",
     "context": "context parallel communication",
     "expert": "expert parallel communication",
+    "expert tensor": "tensor parallel communication",
 }
 
 

@@ -17,7 +17,7 @@ from torchledger.planner.shard import micro_batch_size
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
-Cause = Literal["tensor", "context", "expert", "vocabulary"]
+Cause = Literal["tensor", "context", "expert", "expert tensor", "vocabulary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,23 @@ def group_of(cause: Cause, strategy: Strategy) -> tuple[int, int]:
     """
     if cause == "context":
         return strategy.context_parallel, strategy.tensor_parallel
+    within = strategy.expert_tensor_parallel or strategy.tensor_parallel
     if cause == "expert":
-        return strategy.expert_parallel, strategy.expert_tensor_parallel or strategy.tensor_parallel
+        return strategy.expert_parallel, within
+    if cause == "expert tensor":
+        return within, 1
     return strategy.tensor_parallel, 1
 
 
 def layer_exchanges(
-    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_moe: bool, element_bytes: int, regathers: bool
+    spec: ModelSpec,
+    recipe: Recipe,
+    strategy: Strategy,
+    *,
+    is_moe: bool,
+    element_bytes: int,
+    regathers: bool,
+    routes_first: bool = False,
 ) -> tuple[Exchange, ...]:
     """Of one layer.
 
@@ -79,13 +89,19 @@ def layer_exchanges(
         element_bytes: of the residual stream.
         regathers: with sequence parallelism, the backward pass gathers the layer's inputs again instead of keeping them
             whole.
+        routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
+            gather them; otherwise every one of those sends all of them.
     """
+    # experts that are not cut exchange tokens instead
+    whole = is_moe and strategy.expert_tensor_parallel == 1
+    gathers_later = is_moe and routes_first and strategy.expert_parallel > 1 and strategy.sequence_parallel
+    routed = whole or gathers_later
     found = [
-        *_tensor(spec, recipe, strategy, is_moe=is_moe, element_bytes=element_bytes, regathers=regathers),
+        *_tensor(spec, recipe, strategy, is_routed=routed, element_bytes=element_bytes, regathers=regathers),
         *_context(spec, recipe, strategy, element_bytes),
     ]
     if is_moe:
-        found.extend(_expert(spec, recipe, strategy, element_bytes))
+        found.extend(_expert(spec, recipe, strategy, element_bytes, is_routed=routed and strategy.sequence_parallel))
     return tuple(found)
 
 
@@ -140,16 +156,15 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
 def _tensor(
-    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_moe: bool, element_bytes: int, regathers: bool
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_routed: bool, element_bytes: int, regathers: bool
 ) -> Iterator[Exchange]:
     if strategy.tensor_parallel == 1:
         return
     size = stream_bytes(spec, recipe, strategy, element_bytes)
-    # experts that are not cut exchange tokens instead, unless every token visits a shared one
-    whole_experts = is_moe and strategy.expert_tensor_parallel == 1
+    # an expert that every token visits is cut as a layer without experts is
     shared = spec.moe is not None and spec.moe.shared_intermediate_size != 0
     modules = ["layers.*.attention"]
-    if not spec.parallel and not (whole_experts and not shared):
+    if not spec.parallel and (shared or not is_routed):
         modules.append("layers.*.mlp")
     for module in modules:
         if not strategy.sequence_parallel:
@@ -186,11 +201,17 @@ def _context(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes:
             yield Exchange(module, "all_to_all", key_value + query_output, phase, "context")
 
 
-def _expert(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> Iterator[Exchange]:
+def _expert(
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int, *, is_routed: bool
+) -> Iterator[Exchange]:
     if strategy.expert_parallel == 1 or spec.moe is None:
         return
     size = stream_bytes(spec, recipe, strategy, element_bytes) * spec.moe.experts_per_token
-    if strategy.expert_tensor_parallel == 1 and strategy.sequence_parallel:
+    if is_routed:
         size //= strategy.tensor_parallel
+    within, _ = group_of("expert tensor", strategy)
     for phase in _PHASES:
         yield Exchange("layers.*.mlp.experts", "all_to_all", size, phase, "expert", 2)
+        if is_routed and within > 1:  # all ranks of an expert need what came to any of them
+            for op in _SPLIT_REDUCE:
+                yield Exchange("layers.*.mlp.experts", op, size * within, phase, "expert tensor")

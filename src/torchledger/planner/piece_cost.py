@@ -20,6 +20,7 @@ _EXCHANGE_CAUSES = {
     "vocabulary": "tensor parallel communication",
     "context": "context parallel communication",
     "expert": "expert parallel communication",
+    "expert tensor": "tensor parallel communication",
 }
 
 
