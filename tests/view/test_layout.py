@@ -48,6 +48,17 @@ def test_at_last_the_text_is_folded():
     assert "".join(line[:14].strip() for line in lines[1:]) == "a.rather.long.name.of.a.module"
 
 
+def test_a_title_is_folded_before_a_number_is_cut():
+    """A long title above short numbers takes two lines; every number is whole, at the right of its column."""
+    table = Table(("<name", "held by the chip"), (Row(("weights", "42.8B")), Row(("moments", "7B"))))
+    assert texts(table, 20) == [
+        "name     held by the",
+        "                chip",
+        "weights        42.8B",
+        "moments           7B",
+    ]
+
+
 def test_marks_follow_the_rows():
     """Every line of a row carries the row's mark."""
     table = Table(("<a", "b", "<why"), (Row(("x", "1", "a long reason for it"), mark="bad"),))

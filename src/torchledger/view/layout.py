@@ -1,7 +1,8 @@
 """A table laid out in lines of text: columns aligned, and made to fit a width where one is given.
 
 In a pipe nothing is left out. On a terminal that is too narrow, first the columns that the table calls optional go,
-then trailing columns of prose move below their row, and at last the widest column of text is folded.
+then trailing columns of prose move below their row, and at last titles above numbers and the widest columns of text are
+folded.
 """
 
 from __future__ import annotations
@@ -103,9 +104,15 @@ def _all_but(cells: tuple[str, ...], index: int) -> tuple[str, ...]:
 
 
 def _widths(table: Table, rows: Sequence[Sequence[str]], width: int | None) -> list[int]:
-    """Width of each column; the widest one of text gives way where all together are too wide."""
+    """Width of each column; where all are too wide, titles of numbers fold, then the widest column of text does."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - (width or 10**9)
+    for index in range(len(widths)):
+        if excess > 0 and not table.is_left(index):  # a number is never cut
+            whole = [*rows[0][index].split(), *(row[index] for row in rows[1:])]
+            give = min(excess, widths[index] - max(map(len, whole), default=0))
+            widths[index] -= give
+            excess -= give
     while excess > 0:
         texts = [index for index in range(len(widths)) if table.is_left(index) and widths[index] > _NARROWEST]
         if not texts:
@@ -126,7 +133,7 @@ def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> Itera
     for number in range(max(len(parts) for parts in folded)):
         texts = [parts[number] if number < len(parts) else "" for parts in folded]
         padded = (
-            text.ljust(width) if table.is_left(index) else text.rjust(width)
+            text.ljust(width) if table.is_left(index) else text.strip().rjust(width)
             for index, (text, width) in enumerate(zip(texts, widths, strict=True))
         )
         yield _GAP.join(padded).rstrip()

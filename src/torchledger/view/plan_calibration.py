@@ -74,7 +74,7 @@ def _constants(fitted: Fitted, start: Constants) -> Table:
         before, after = getattr(start, name), getattr(fitted.constants, name)
         rows.append(Row((name, *map(format_number, (before, after, low, high)))))
     columns = ("<constant", "before", "fitted", "90 % from", "to")
-    return Table(columns, tuple(rows), "constants")
+    return Table(columns, tuple(rows), "constants", optional=("before",))
 
 
 def _rows(rows: Sequence[RowFit], note: str) -> Table:
@@ -94,7 +94,7 @@ def _rows(rows: Sequence[RowFit], note: str) -> Table:
         for row in rows
     )
     columns = ("<row", "measured", "before", "error", "fitted", "error ", "90 % interval")
-    return Table(columns, tuple(shown), "rows", note, optional=("before", "90 % interval"))
+    return Table(columns, tuple(shown), "rows", note, optional=("before", "90 % interval", "error"))
 
 
 def _error(predicted_s: float, measured_s: float) -> str:
