@@ -218,3 +218,10 @@ def test_adding_up_gradients_moves_them_once_for_each_later_micro_batch():
     lines = [line for line in found.lines if line.op == "gradient_accumulation" and line.module in PARTS]
     size = sum(each.total for each in parameters(SPEC, RECIPE))
     assert sum(line.times * line.work.bytes_moved for line in lines) == 7 * 12 * size
+
+
+def test_the_ends_of_a_pipeline_add_up_the_gradients_of_a_tied_table():
+    """All-reduce of 2 ranks: 2·(2 - 1)/2 of 1024 · 256 elements of 4 bytes, on the first and the last of 4 stages."""
+    strategy = Strategy(pipeline_parallel=4, micro_batch_size=1)
+    tied = ledgers(strategy, replace(RECIPE, precision="bf16"), replace(SPEC, tied_embeddings=True))
+    assert [sent(each, "all_reduce") for each in tied] == [1024 * 256 * 4, 0, 0, 1024 * 256 * 4]

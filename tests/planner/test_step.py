@@ -133,6 +133,16 @@ def test_gradients_of_a_micro_batch_are_added_to_those_before():
     assert found.step_s == pytest.approx(plain.step_s + 2 * 4 * 10 * 0.5)
 
 
+def test_a_tied_table_is_added_up_between_the_ends_of_a_pipeline():
+    """20 bytes over 2 ranks, and nothing else at the ends: the other stages wait for the first and the last."""
+    plain = step([[[LAYER]]] * 4, Strategy(pipeline_parallel=4))
+    tied = rules()._replace(tied_bytes=20)
+    found = step_cost([[[LAYER]]] * 4, Strategy(pipeline_parallel=4), tied, Network(), PLAIN)
+    tied_s = Network().seconds("all_reduce", 20, 2, 3)
+    assert found.reduce_s == (tied_s, 0, 0, tied_s)
+    assert found.step_s == plain.step_s + tied_s > plain.step_s
+
+
 def test_replicas_of_a_shard_group_add_up_their_shards():
     """HSDP: beside the reduction of 40 bytes, an all-reduce of a shard of 40/8 bytes."""
     strategy = Strategy(data_parallel=32, shard_group=8, shard_level=3, overlap_data=False)

@@ -18,7 +18,7 @@ from torchledger.planner.assembly import Assembly, assemble
 from torchledger.planner.block import Piece, pieces
 from torchledger.planner.chipset import chipset_of
 from torchledger.planner.constants import Constants, default_constants
-from torchledger.planner.data_parallel import data_rules
+from torchledger.planner.data_parallel import DataRules, data_rules
 from torchledger.planner.efficiency import Chipset
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.fabric import Fabric
@@ -126,8 +126,7 @@ class Estimator:
         if found is None:
             found = pieces(self.spec, self.recipe, strategy, rules)
             if strategy.pipeline_parallel > 1 and self.spec.tied_embeddings:
-                rows = sharded_vocab_size(self.spec, strategy, rules)
-                found = _with_copied_head(found, rows * (self.spec.embedding_size or self.spec.hidden_size))
+                found = _with_copied_head(found, self._table(strategy))
             self._pieces[key] = found
 
         def exchange_s(exchange: Exchange) -> float:
@@ -174,7 +173,21 @@ class Estimator:
             data=data,
             doublings=math.log2(max(1, self.cluster.num_islands)),
             added_s_per_element=added / self.chips(strategy).bytes_per_s,
+            tied_bytes=self._tied_bytes(strategy, data),
         )
+
+    def _tied_bytes(self, strategy: Strategy, data: DataRules) -> float:
+        """Bytes of a rank's gradients of a table that two stages hold."""
+        pieces_ = self.costed(strategy).pieces
+        if strategy.pipeline_parallel == 1 or not self.spec.tied_embeddings or not pieces_[0].block.num_trainable:
+            return 0.0
+        ranks = data.dense[0] if strategy.shard_level > 1 else 1
+        return self._table(strategy) * data.gradient_bytes / ranks
+
+    def _table(self, strategy: Strategy) -> int:
+        """Elements of a rank's token table."""
+        rows = sharded_vocab_size(self.spec, strategy, stack(strategy.stack))
+        return rows * (self.spec.embedding_size or self.spec.hidden_size)
 
     def update_s(self, strategy: Strategy) -> float:
         """Seconds that the update of one parameter takes in the layout's stack, remembered."""

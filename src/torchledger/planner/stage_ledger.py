@@ -44,6 +44,7 @@ def stage_ledger(
             *(line for each in ran for line in _computed(*each, strategy, element_bytes)),
             *_sent(stage, strategy, runs, rules.send_bytes, element_bytes),
             *_added(stage, rules, runs),
+            *_tied(stage, strategy, rules),
             *_updated(stage, rules.data, runs, recipe),
         ]
     )
@@ -120,6 +121,13 @@ def _added(stage: Stage, rules: StepRules, runs: int) -> Iterator[Line]:
                 shape=(("elements", elements),),
                 times=count * times,
             )
+
+
+def _tied(stage: Stage, strategy: Strategy, rules: StepRules) -> Iterator[Line]:
+    """Gradients of a tied table, which the first and the last stage both hold, added up between them."""
+    if rules.tied_bytes and stage.index in {0, strategy.pipeline_parallel - 1}:
+        (piece,) = collective("all_reduce", rules.tied_bytes, 2, rules.data.gradient_bytes)
+        yield piece.line("embedding", phase="communication")
 
 
 def _reduced(block: Block, count: int, runs: int, data: DataRules) -> Iterator[Line]:

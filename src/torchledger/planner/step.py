@@ -61,6 +61,7 @@ class StepRules(NamedTuple):
         doublings: how often the number of islands doubles from one.
         added_s_per_element: seconds for an element of a micro-batch's gradients to be added to those before, on average
             over the micro-batches.
+        tied_bytes: gradients of the token table that the first and the last stage both hold; 0 where none is tied.
     """
 
     num_micro_batches: int
@@ -69,6 +70,7 @@ class StepRules(NamedTuple):
     data: DataRules
     doublings: float
     added_s_per_element: float = 0.0
+    tied_bytes: float = 0.0
 
 
 def step_cost(
@@ -91,9 +93,14 @@ def step_cost(
     send_s = fabric.seconds("send", rules.send_bytes, ranks, distance) if ranks > 1 else 0.0
     pipeline = _pipeline_time(strategy.schedule, chunks, rules.num_micro_batches, send_s)
     ends = [ends_of[id(stage)] for stage in stages]
+    if rules.tied_bytes:
+        # once the replicas' are added up (Megatron-LM, finalize_model_grads.py); groups of two that fill a cluster are
+        # half of it apart, on one island or on two as the first stage and the last are
+        tied_s = fabric.seconds("all_reduce", rules.tied_bytes, 2, ranks * distance // 2)
+        ends[0], ends[-1] = (ends[0][0], ends[0][1] + tied_s), (ends[-1][0], ends[-1][1] + tied_s)
     gather, reduce = tuple(each[0] for each in ends), tuple(each[1] for each in ends)
     optimizer = max(_parameters(stage, rules.data) for stage in costed.values()) * rules.optimizer_s_per_parameter
-    running = pipeline.total_s + max(g + r for g, r in ends_of.values()) + optimizer
+    running = pipeline.total_s + max(g + r for g, r in ends) + optimizer
     straggler = running * (constants.overhead * (1 + constants.straggler * rules.doublings) - 1)
     return StepCost(
         running + straggler + constants.step_s, pipeline, chunks, send_s, gather, reduce, optimizer, straggler
