@@ -46,6 +46,7 @@ class PhaseFloor(NamedTuple):
 
     Attributes:
         products: matrix products of known sizes.
+        constant_s: what moves the same bytes whatever the tokens are: casts of weights.
         device_s: of one sequence, what the other lines take, by whether the tokens are split over context parallel
             ranks: what they split evenly.
         kernels_s: starts of its kernels, whatever their size.
@@ -53,13 +54,14 @@ class PhaseFloor(NamedTuple):
     """
 
     products: tuple[Product, ...]
+    constant_s: Share
     device_s: tuple[Share, Share]
     kernels_s: float
     host_s: float
 
     def busy_s(self, sequences: float, ranks: int, chips: Chipset, *, is_cut: bool) -> float:
         """Seconds of the device for so many sequences of a context parallel rank."""
-        rest = self.device_s[is_cut].at(ranks) * sequences + self.kernels_s
+        rest = self.device_s[is_cut].at(ranks) * sequences + self.constant_s.at(ranks) + self.kernels_s
         return rest + sum(each.seconds(sequences, ranks, chips) for each in self.products)
 
     def least_s(self, ranks: int, *, is_cut: bool) -> float:
@@ -135,12 +137,13 @@ def floors(
     plain = replace(base, expert_parallel=experts, expert_tensor_parallel=expert_tensor_parallel)
     alone = [_reference(estimator, plain, 1, size, sequence_parallel=False) for size in (1, 2)]
     shared = [_reference(estimator, plain, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)]
+    fewer = _reference(estimator, replace(plain, context_parallel=2), 1, 1, sequence_parallel=False)
     barest = _reference(estimator, plain, heads, 1, sequence_parallel=sequence_parallel)
     rules = stack(base.stack)
     factor = 0.0 if rules.compiled else rules.host_factor
     asked = _Asked(estimator.chips(base), estimator.constants, factor, split, heads, experts)
     return tuple(
-        _piece_floor(asked, tuple(seen), bare.block) for *seen, bare in zip(*alone, *shared, barest, strict=True)
+        _piece_floor(asked, tuple(seen), bare.block) for *seen, bare in zip(*alone, *shared, fewer, barest, strict=True)
     )
 
 
@@ -151,6 +154,7 @@ def _reference(
         stack=base.stack,
         tensor_parallel=ranks,
         sequence_parallel=sequence_parallel and ranks > 1,
+        context_parallel=base.context_parallel,
         vocab_parallel=base.vocab_parallel,
         expert_parallel=base.expert_parallel,
         expert_tensor_parallel=base.expert_tensor_parallel if ranks > 1 else 0,
@@ -197,16 +201,16 @@ def _place(line: Line) -> tuple[str, str, str, str | None]:
 
 
 def _piece_floor(asked: _Asked, seen: tuple[Piece, ...], bare: Block) -> PieceFloor:
-    """From (1 rank, 1 and 2 sequences), (`split` ranks, 1 and 2 sequences) and as many ranks as heads."""
+    """From (1 rank, 1 and 2 sequences), (`split` ranks, the same), 1 of 2 context ranks, and as many ranks as heads."""
     split, num_experts = asked.split, asked.num_experts
-    blocks = [each.block for each in seen]
+    *blocks, fewer = [each.block for each in seen]
     always = _Always.of(blocks[0], bare)
     kept = [sum(each.total_bytes for each in block.activations if each.name in always.activations) for block in blocks]
     beside = [_beside_bytes(block) if always.is_all else 0.0 for block in blocks]
     return PieceFloor(
         kind=blocks[0].kind,
         num_layers=seen[0].num_layers,
-        phases=tuple(_phase_floor(asked, phase, blocks, bare, always) for phase in _PHASES),
+        phases=tuple(_phase_floor(asked, phase, (*blocks, fewer, bare), always) for phase in _PHASES),
         kept_bytes=_fit(kept, split),
         beside_bytes=_fit(beside, split),
         less_bytes=min(0.0, 2 * beside[0] - beside[1], 2 * beside[2] - beside[3]),
@@ -217,23 +221,28 @@ def _piece_floor(asked: _Asked, seen: tuple[Piece, ...], bare: Block) -> PieceFl
     )
 
 
-def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], bare: Block, always: _Always) -> PhaseFloor:
+def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], always: _Always) -> PhaseFloor:
+    """From the blocks of the reference layouts, the one on context parallel ranks and the barest last."""
     constants, chips, split = asked.constants, asked.chips, asked.split
     lines = [
-        [each for each in block.lines if _phase(each) == phase and _place(each) in always.lines]
-        for block in (*blocks, bare)
+        [each for each in block.lines if _phase(each) == phase and _place(each) in always.lines] for block in blocks
     ]
     products: list[Product] = []
-    rest = lines[:4]
+    rest, constant = lines[:4], [0.0, 0.0]
     if len(set(map(len, lines))) == 1:
         rest = [[], [], [], []]
-        for one, two, shared, shared_two, last in zip(*lines, strict=True):
-            found = product_of(Seen((one, two, shared, shared_two), last, split, asked.heads), chips)
+        for one, two, shared, shared_two, fewer, bare in zip(*lines, strict=True):
+            found = product_of(Seen((one, two, shared, shared_two), bare, split, asked.heads), chips)
             if found is not None:
                 products.append(found)
-                continue
-            for kept, line in zip(rest, (one, two, shared, shared_two), strict=True):
-                kept.append(line)
+            elif (
+                one.kind not in CONTRACTIONS and one.work.bytes_moved == two.work.bytes_moved == fewer.work.bytes_moved
+            ):
+                constant[0] += floor_s(one, chips) * one.times
+                constant[1] += floor_s(shared, chips) * shared.times
+            else:
+                for kept, line in zip(rest, (one, two, shared, shared_two), strict=True):
+                    kept.append(line)
     whole, cut = (
         _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in rest], split)
         for is_cut in (False, True)
@@ -242,7 +251,7 @@ def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], bare: Block
     host = started * constants.host_s * asked.host_factor
     if host and phase == "recompute":
         host += constants.checkpoint_host_s
-    return PhaseFloor(tuple(products), (whole, cut), started * constants.kernel_s, host)
+    return PhaseFloor(tuple(products), _share(constant[0], constant[1], split), (whole, cut), started * constants.kernel_s, host)
 
 
 def _beside_bytes(block: Block) -> float:
