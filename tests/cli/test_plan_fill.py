@@ -66,3 +66,13 @@ def test_a_search_leaves_ranks_and_micro_batch_open():
 def test_chunks_mean_the_interleaved_schedule():
     """`--vp 2` alone asks for interleaving."""
     assert filled("strategy.virtual_stages", strategy=Strategy(virtual_stages=2)).strategy.schedule == "interleaved"
+
+
+def test_what_overlaps_is_the_stacks_unless_it_is_given():
+    """Megatron-LM of 2021 reduces gradients after the last backward pass; Megatron-Core's recipes beside it."""
+    old = Strategy(stack="megatron-2021", tensor_parallel=8)
+    found = filled("strategy.stack", strategy=old)
+    assert not found.strategy.overlap_data
+    assert any("after the last backward pass, as megatron-2021 does" in each for each in found.assumptions)
+    assert filled("strategy.stack", "strategy.overlap_data", strategy=old).strategy.overlap_data
+    assert filled(strategy=Strategy(tensor_parallel=8)).strategy.overlap_data

@@ -9,6 +9,8 @@ from importlib import resources
 from typing import Any
 
 from torchledger.machine import Cluster
+from torchledger.planner.errors import PlanError
+from torchledger.planner.stack import stack
 from torchledger.spec import Recipe, Strategy
 from torchledger.units import format_count, group_digits
 
@@ -44,6 +46,8 @@ def fill(recipe: Recipe, strategy: Strategy, cluster: Cluster, given: frozenset[
     if "strategy.stack" not in given:
         strategy = replace(strategy, stack=_stack(strategy, given))
         told.append(f"stack {strategy.stack}: its rules for precision, sharding and schedules; --stack says otherwise")
+    strategy, overlaps = _overlaps(strategy, given)
+    told += overlaps
     if "strategy.data_parallel" not in given and not searches:
         others = strategy.tensor_parallel * strategy.pipeline_parallel * strategy.context_parallel
         strategy = replace(strategy, data_parallel=max(1, cluster.num_chips // others))
@@ -70,6 +74,23 @@ def _stack(strategy: Strategy, given: frozenset[str]) -> str:
     is_sharded = strategy.shard_level == 3 or any(place in given for place in _SHARDED)
     name: str = assumed["sharded"] if is_sharded else assumed["general"]
     return name
+
+
+def _overlaps(strategy: Strategy, given: frozenset[str]) -> tuple[Strategy, list[str]]:
+    """What runs beside the computing as the stack has it, and what of it is not as elsewhere."""
+    try:
+        own = stack(strategy.stack)
+    except PlanError:  # a rule says it, beside the other mistakes
+        return strategy, []
+    told = []
+    if "strategy.overlap_data" not in given and own.overlap_data != strategy.overlap_data:
+        strategy = replace(strategy, overlap_data=own.overlap_data)
+        when = "beside the backward pass" if own.overlap_data else "after the last backward pass"
+        told.append(f"gradients are reduced {when}, as {own.name} does; --set strategy.overlap_data says otherwise")
+    if "strategy.overlap_tensor" not in given and own.overlap_tensor != strategy.overlap_tensor:
+        strategy = replace(strategy, overlap_tensor=own.overlap_tensor)
+        told.append(f"tensor parallel collectives run beside their matmuls, as in {own.name}")
+    return strategy, told
 
 
 def _batch_size(recipe: Recipe, replicas: int) -> int:
