@@ -251,7 +251,8 @@ def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], always: _Al
     host = started * constants.host_s * asked.host_factor
     if host and phase == "recompute":
         host += constants.checkpoint_host_s
-    return PhaseFloor(tuple(products), _share(constant[0], constant[1], split), (whole, cut), started * constants.kernel_s, host)
+    bytes_s = _share(constant[0], constant[1], split)
+    return PhaseFloor(tuple(products), bytes_s, (whole, cut), started * constants.kernel_s, host)
 
 
 def _beside_bytes(block: Block) -> float:

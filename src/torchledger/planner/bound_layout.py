@@ -165,14 +165,16 @@ class Bounds:
         return bound._replace(pairs=pairs)
 
     def of_pipeline(self, strategy: Strategy, recompute: Recompute, kinds: Collection[ShardKind]) -> Least:
-        """The same with the pipeline as it is, where sharding adds nothing to it."""
+        """The same with the pipeline as it is, for kinds of sharding that exchange nothing in it."""
         bound = self.of_order(strategy, recompute)
-        if all(self._sharing.of(strategy, kind) is not None for kind in kinds):
-            return bound
         estimator = self._estimator.at(recompute)
-        step = estimator.step(replace(strategy, shard_level=0, shard_group=0))
-        seconds = self._step_s(strategy, step.pipeline.total_s)
-        pairs = {kind: (max(step_s, seconds), peak) for kind, (step_s, peak) in bound.pairs.items()}
+        pairs = dict(bound.pairs)
+        for kind in kinds:
+            if self._sharing.of(strategy, kind) is None:
+                level, reshard = kind
+                step = estimator.step(replace(strategy, shard_level=level, reshard=reshard, shard_group=0))
+                step_s, peak = pairs[kind]
+                pairs[kind] = (max(step_s, self._step_s(strategy, step.pipeline.total_s)), peak)
         return bound._replace(pairs=pairs)
 
     def of_split(self, strategy: Strategy, shapes: Sequence[Shape], orders: tuple[Order, ...]) -> Least:

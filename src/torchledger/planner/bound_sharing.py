@@ -35,7 +35,7 @@ class LeastSharing:
         self._known: dict[tuple[object, ...], tuple[tuple[float, float], ...] | None] = {}
 
     def of(self, strategy: Strategy, kind: ShardKind) -> tuple[tuple[float, float], ...] | None:
-        """By block, seconds beside its forward and beside its backward pass; nothing where none is layer by layer."""
+        """By block, seconds beside its forward and beside its backward pass; nothing where none are every time."""
         key = (
             kind,
             strategy.tensor_parallel,
@@ -66,13 +66,14 @@ class LeastSharing:
     def _of_group(self, strategy: Strategy) -> list[tuple[float, float]] | None:
         estimator = self._estimator
         rules = data_rules(estimator.recipe, strategy, self._stack, meant_precision(estimator.recipe, self._stack))
-        if not rules.each_layer:
+        if not rules.reduces_each:
             return None
         found = []
         for floor in self._floors:
             block = _block(floor, strategy)
-            gather, reduce = gather_s(block, rules, estimator.fabric), reduce_s(block, rules, estimator.fabric)
-            found.append((gather, (gather if rules.reshard else 0.0) + reduce))
+            gather = gather_s(block, rules, estimator.fabric) if rules.each_layer else 0.0
+            again = gather if rules.reshard else 0.0
+            found.append((gather, again + reduce_s(block, rules, estimator.fabric)))
         return found
 
 
