@@ -87,3 +87,13 @@ def test_experts_of_a_shard_group_are_shared_inside_it() -> None:
     strategy = Strategy(stack="torchtitan", data_parallel=32, shard_level=3, shard_group=8, expert_parallel=4)
     rules = data_rules(Recipe(precision="bf16"), strategy, stack("torchtitan"), "bf16")
     assert (rules.dense, rules.expert, rules.replicas) == ((8, 1), (2, 4), (4, 8))
+
+
+@pytest.mark.parametrize(("level", "expected"), [(0, ((4, 1), (2, 4))), (1, ((4, 1), (2, 4)))])
+def test_ranks_of_a_bidirectional_pipeline_repeat_each_other(
+    level: int, expected: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    """DualPipe holds every part twice (arXiv:2412.19437, table 2): beside 4 replicas are 2 ranks of a pipeline."""
+    strategy = Strategy(data_parallel=4, pipeline_parallel=8, schedule="dualpipe", shard_level=level)
+    rules = data_rules(Recipe(precision="bf16"), strategy, stack("torchtitan"), "bf16")
+    assert (rules.dense, rules.replicas) == expected

@@ -225,3 +225,11 @@ def test_the_ends_of_a_pipeline_add_up_the_gradients_of_a_tied_table():
     strategy = Strategy(pipeline_parallel=4, micro_batch_size=1)
     tied = ledgers(strategy, replace(RECIPE, precision="bf16"), replace(SPEC, tied_embeddings=True))
     assert [sent(each, "all_reduce") for each in tied] == [1024 * 256 * 4, 0, 0, 1024 * 256 * 4]
+
+
+def test_both_copies_of_a_bidirectional_pipeline_add_up_their_gradients():
+    """Without replicas each of 2 ranks all-reduces its 4 bytes a parameter with the other: 2·(2 - 1)/2 of them."""
+    strategy = Strategy(stack="torchtitan", pipeline_parallel=2, schedule="dualpipe", micro_batch_size=1)
+    size = sum(each.total for each in parameters(SPEC, RECIPE))
+    for each in ledgers(strategy, replace(RECIPE, precision="bf16")):
+        assert sent(each, "all_reduce") == size * 4

@@ -25,7 +25,8 @@ class DataRules(NamedTuple):
         weight_bytes: bytes of an element of the weights that are gathered.
         gradient_bytes: bytes of an element of the gradients that are reduced.
         dense, expert: (ranks, distance) of the groups that share dense and expert weights; without level repeat them.
-        replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without.
+        replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without. DualPipe
+            has every part of the model on two ranks of its pipeline, which repeat each other too.
         level: ZeRO level.
         reshard: whether level 3 gathers again for the backward pass.
         each_layer: whether level 3 gathers and reduces layer by layer for every micro-batch; pipelines that keep
@@ -60,6 +61,7 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         gradient = stack.gradient_bytes.get(precision, computed)
     sharers = strategy.num_sharers
     ranks = strategy.data_parallel * strategy.context_parallel
+    within = sharers if strategy.shard_level else ranks
     taken = strategy.expert_parallel * (strategy.expert_tensor_parallel or strategy.tensor_parallel)
     once = strategy.pipeline_parallel > 1 and not (strategy.reshard and stack.reshard)
     each_layer = strategy.shard_level == _WEIGHTS_SHARDED and not once and sharers > 1
@@ -70,9 +72,9 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
     return DataRules(
         weight_bytes=computed,
         gradient_bytes=gradient,
-        dense=(sharers if strategy.shard_level else ranks, strategy.tensor_parallel),
-        expert=(max(1, (sharers if strategy.shard_level else ranks) * strategy.tensor_parallel // taken), taken),
-        replicas=(ranks // sharers if strategy.shard_level else 1, strategy.tensor_parallel * sharers),
+        dense=(within, strategy.tensor_parallel),
+        expert=(max(1, within * strategy.tensor_parallel // taken), taken),
+        replicas=(ranks // within * (2 if strategy.schedule == "dualpipe" else 1), strategy.tensor_parallel * within),
         level=strategy.shard_level,
         reshard=strategy.reshard and not once,
         each_layer=each_layer,
@@ -108,12 +110,9 @@ def reduce_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
         if not count:
             continue
         size = count * rules.gradient_bytes
-        if not rules.level:
-            seconds += fabric.seconds("all_reduce", size, *group)
-            continue
-        seconds += fabric.seconds("reduce_scatter", size, *group)
+        seconds += fabric.seconds("reduce_scatter" if rules.level else "all_reduce", size, *group)
         if rules.replicas[0] > 1:
-            seconds += fabric.seconds("all_reduce", size / group[0], *rules.replicas)
+            seconds += fabric.seconds("all_reduce", size / group[0] if rules.level else size, *rules.replicas)
     return seconds
 
 

@@ -139,13 +139,13 @@ def _reduced(block: Block, count: int, runs: int, data: DataRules) -> Iterator[L
         (block.num_trainable, block.num_parameters if whole else block.num_trainable, data.dense),
         (block.num_trainable_expert, block.num_expert_parameters if whole else block.num_trainable_expert, data.expert),
     ):
-        size, replicas = group[0], data.replicas[0] if data.level else 1
+        size, replicas = group[0], data.replicas[0]
         if trainable and size > 1:
             op = "reduce_scatter" if data.level else "all_reduce"
             (piece,) = collective(op, trainable * data.gradient_bytes, size, data.gradient_bytes)
             yield piece.line(module, phase="communication", times=times)
         if trainable and replicas > 1:
-            shard = trainable * data.gradient_bytes / size
+            shard = trainable * data.gradient_bytes / (size if data.level else 1)
             (piece,) = collective("all_reduce", shard, replicas, data.gradient_bytes)
             yield piece.line(module, phase="communication", times=times)
         if held and gathers and size > 1:
