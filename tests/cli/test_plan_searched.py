@@ -113,11 +113,29 @@ def test_axes_have_one_value_where_something_is_fixed(toy):
 
 
 def test_what_no_search_can_fix_is_refused(toy):
-    """Data parallel ranks and sequence parallelism have no axis of their own: both are named."""
-    asked = read_layout(str(toy), {"cluster": "h100x4", "search": True, "dp": "2", "sequence_parallel": True})
+    """Groups of replicas and layers of each stage have no axis of their own: both are named."""
+    words = {"cluster": "h100x4", "search": True, "shard_group": "2", "sets": ("strategy.stage_layers=[4]",)}
     with pytest.raises(ConfigError, match="2 mistakes") as caught:
-        axes_of(asked)
-    assert "data_parallel" in str(caught.value)
+        axes_of(read_layout(str(toy), words))
+    assert "shard_group" in str(caught.value)
+
+
+def test_ranks_and_switches_that_are_given_stay(ask, question):
+    """`--search --dp 2 --sequence-parallel`: two replicas everywhere, tokens split wherever tensor ranks are."""
+    words = ("--search", "--dp", "2", "--sequence-parallel", "--set", "strategy.reshard=false", "--stack", "fsdp2")
+    found = ask(*question, *words, "--json").json["answer"]["search"]
+    kept = [each["strategy"] for each in (*found["best"], *found["pareto_memory"])]
+    assert {each["data_parallel"] for each in kept} == {2}
+    assert all(each["sequence_parallel"] == (each["tensor_parallel"] > 1) for each in kept)
+    assert not any(each["reshard"] for each in kept if each["shard_level"] == 3)
+    assert found["axes"]["sequence parallel"] == "yes"
+
+
+def test_ranks_that_no_layout_has_are_told(ask, toy):
+    """Three replicas on four chips: no grid, and not a rule that every layout breaks."""
+    answer = ask("plan", toy, "--on", "h100x4", "--search", "--dp", "3")
+    assert answer.code == 3
+    assert "no layout of 4 chips has data_parallel 3" in answer.err
 
 
 def test_sizes_are_numbers_of_chips():

@@ -33,7 +33,10 @@ _AXES: Mapping[str, str] = {
     "tensor_parallel": "tensor_parallel",
     "context_parallel": "context_parallel",
     "pipeline_parallel": "pipeline_parallel",
+    "data_parallel": "data_parallel",
     "expert_parallel": "expert_parallel",
+    "sequence_parallel": "sequence_parallels",
+    "reshard": "reshards",
     "micro_batch_size": "micro_batch_sizes",
     "schedule": "schedules",
     "virtual_stages": "virtual_stages",
@@ -65,7 +68,7 @@ def answer_search(
     best = found.best[0] if found.best else found.nearest[0] if found.nearest else None
     if best is None:
         _show_reasons(asked, found, seconds, top=options["top"], as_json=as_json)
-        raise DoesNotFit(_nothing(found))
+        raise DoesNotFit(_nothing(found, asked))
     cluster = replace(asked.cluster, num_chips=best.strategy.num_ranks)
     chosen = replace(asked, recipe=best.recipe, strategy=best.strategy, cluster=cluster)
     plan = full_plan(chosen, constants, terms, typed)
@@ -81,7 +84,7 @@ def answer_search(
         show((first, *searched, *rest))
     write_files(plan, typed, found=found, currency=terms.currency)
     if not found.best:
-        raise DoesNotFit(_nothing(found))
+        raise DoesNotFit(_nothing(found, asked))
 
 
 def _show_reasons(asked: Layout, found: Found, seconds: float, *, top: int, as_json: bool) -> None:
@@ -154,8 +157,12 @@ def axes_of(asked: Layout) -> Axes:
     return Axes(**values)
 
 
-def _nothing(found: Found) -> str:
+def _nothing(found: Found, asked: Layout) -> str:
     """How far the nearest layout is from fitting."""
+    if not found.num_points:
+        sizes = {name: getattr(asked.strategy, name) for name in sorted(asked.fixed) if name.endswith("_parallel")}
+        told = " · ".join(f"{name} {size}" for name, size in sizes.items() if size is not True)
+        return f"no layout of {group_digits(asked.cluster.num_chips)} chips has {told}; leave one of them to the search"
     if not found.nearest or found.capacity_bytes is None:
         return "no layout can be: every one breaks a rule; the reasons are in the table"
     nearest = found.nearest[0]

@@ -87,7 +87,8 @@ class Axes:
     """Which choices are on the grid. Empty tuples mean all that the model and the cluster know.
 
     Attributes:
-        tensor_parallel, context_parallel, pipeline_parallel, expert_parallel: numbers of ranks.
+        tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel: numbers of ranks.
+        sequence_parallels: whether norms split tokens, where there are tensor parallel ranks.
         micro_batch_sizes: sequences; empty is every divisor of the batch.
         schedules: orders of micro-batches.
         virtual_stages: chunks of layers a rank, for `interleaved`; empty is 2 up to what the layers allow.
@@ -95,12 +96,15 @@ class Axes:
         recomputes: what is run again.
         shard_levels: ZeRO levels.
         shard_groups: also groups smaller than all data parallel ranks (HSDP).
+        reshards: whether gathered weights are given back after the forward pass, at level 3.
     """
 
     tensor_parallel: tuple[int, ...] = ()
     context_parallel: tuple[int, ...] = ()
     pipeline_parallel: tuple[int, ...] = ()
+    data_parallel: tuple[int, ...] = ()
     expert_parallel: tuple[int, ...] = ()
+    sequence_parallels: tuple[bool, ...] = (False, True)
     micro_batch_sizes: tuple[int, ...] = ()
     schedules: tuple[Schedule, ...] = SCHEDULES
     virtual_stages: tuple[int, ...] = ()
@@ -108,6 +112,7 @@ class Axes:
     recomputes: tuple[Recompute, ...] = RECOMPUTES
     shard_levels: tuple[int, ...] = SHARD_LEVELS
     shard_groups: bool = True
+    reshards: tuple[bool, ...] = (True, False)
 
 
 class Grid:
@@ -138,6 +143,8 @@ class Grid:
             for cp in _among(divisors(self.num_chips // tp), axes.context_parallel):
                 for pp in _among(divisors(self.num_chips // (tp * cp)), axes.pipeline_parallel):
                     dp = self.num_chips // (tp * cp * pp)
+                    if dp not in (axes.data_parallel or (dp,)):
+                        continue
                     if moe is None:
                         yield Split(tp, cp, pp, dp, 1, 0)
                         continue
@@ -218,14 +225,14 @@ class Grid:
         orders = {order for split in splits for order in self.orders(split)}
         shown += [
             ("micro-batch size", ", ".join(map(str, self.micro_batch_sizes))),
-            ("sequence parallel", "no, yes"),
+            ("sequence parallel", _words(self.axes.sequence_parallels)),
             ("context kind", ", ".join(self.axes.context_kinds)),
             ("recompute", ", ".join(self.axes.recomputes)),
             ("schedule", ", ".join(self.axes.schedules)),
             ("virtual stages", _values(order.virtual_stages for order in orders)),
             ("shard level", ", ".join(map(str, self.axes.shard_levels))),
             ("shard group", "all, and every divisor of data parallel" if self.axes.shard_groups else "all"),
-            ("reshard", "yes, no"),
+            ("reshard", _words(self.axes.reshards)),
         ]
         if len(recipes) > 1:
             shown.append(("precision", ", ".join(dict.fromkeys(each.precision for each in recipes))))
@@ -243,7 +250,7 @@ def _shapes(is_tensor_parallel: bool, is_context_parallel: bool, axes: Axes) -> 
     return tuple(
         Shape(sequence_parallel, kind, recompute)
         for recompute in axes.recomputes
-        for sequence_parallel in ((False, True) if is_tensor_parallel else (False,))
+        for sequence_parallel in (axes.sequence_parallels if is_tensor_parallel else (False,))
         for kind in (axes.context_kinds if is_context_parallel else axes.context_kinds[:1])
     )
 
@@ -272,7 +279,7 @@ def _shardings(data_parallel: int, context_parallel: int, axes: Axes) -> tuple[S
             shardings.append(Sharding(0, 0, True))
             continue
         for group in (0, *smaller):
-            shardings += [Sharding(level, group, reshard) for reshard in ((True, False) if level == 3 else (True,))]
+            shardings += [Sharding(level, group, reshard) for reshard in (axes.reshards if level == 3 else (True,))]
     return tuple(shardings)
 
 
@@ -286,6 +293,10 @@ def _values(numbers: Iterable[int]) -> str:
     if len(ordered) > 16:
         return f"{ordered[0]} to {ordered[-1]} ({len(ordered)} values)"
     return ", ".join(map(str, ordered))
+
+
+def _words(choices: Iterable[bool]) -> str:
+    return ", ".join("yes" if each else "no" for each in choices)
 
 
 def _offloaded(recipe: Recipe) -> str:
