@@ -9,7 +9,7 @@ import pytest
 from torchledger.machine import parse_cluster
 from torchledger.planner import PlanError
 from torchledger.planner.outcome import Estimate
-from torchledger.planner.search import search, search_chips
+from torchledger.planner.search import AS_FAST, search, search_chips
 from torchledger.planner.search_grid import Axes, Grid, divisors
 from torchledger.planner.search_kept import plainness
 from torchledger.planner.search_walk import Least
@@ -101,6 +101,11 @@ class Analytic:
         gathered = 2e9 if strategy.shard_level == 3 and not strategy.reshard else 0.0
         peak = self._state(strategy) + gathered + self._kept(strategy, recompute) * self._in_flight(strategy)
         return Estimate(step_s, int(peak))
+
+    def causes(self, strategy, recompute):
+        """All of it to one of two."""
+        step_s = self.estimate(strategy, recompute).step_s
+        return {"exchange" if strategy.tensor_parallel > 1 else "compute": step_s}
 
     def peak_bytes(self, strategy, recompute):
         """Exact."""
@@ -286,6 +291,22 @@ def test_equal_layouts_stand_plainest_first():
     assert first.strategy == Strategy(data_parallel=4, micro_batch_size=2)
     assert first.recipe.recompute == "none"
     assert found.pareto_memory == (first,)
+
+
+def test_a_runner_up_names_what_it_loses_most_seconds_by():
+    """The cause of a layout behind the first is that in which it has most seconds more, nothing where it is as fast."""
+    spec, recipe = tiny(4, 4, False), Recipe(batch_size=8)
+    costs = Analytic(spec, recipe, 4, None)
+    found = search(spec, (recipe,), parse_cluster("h100x4"), always(costs))
+    first = found.best[0]
+    for each in found.best[1:]:
+        if each.estimate.step_s == first.estimate.step_s:
+            assert each.loses_by == AS_FAST
+        else:
+            is_split = each.strategy.tensor_parallel > 1
+            assert each.loses_by == ("exchange" if is_split else "compute")
+    assert first.loses_by == ""
+    assert "compute" in {each.loses_by for each in found.best[1:]}
 
 
 def test_a_changed_recipe_is_an_axis():

@@ -9,8 +9,9 @@ from torchledger.view.plan_search import search_screen, strategy_text
 from torchledger.view.terminal import draw
 
 
-def candidate(step_s, peak_gib, cause="pipeline bubble", **strategy):
-    return Candidate(Strategy(micro_batch_size=1, **strategy), Recipe(), Estimate(step_s, int(peak_gib * 2**30)), cause)
+def candidate(step_s, peak_gib, loses_by="", **strategy):
+    layout, estimate = Strategy(micro_batch_size=1, **strategy), Estimate(step_s, int(peak_gib * 2**30))
+    return Candidate(layout, Recipe(), estimate, "pipeline bubble", loses_by)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ or by a bound that no point of it can beat. The answer is that of looking at eve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from torchledger.machine import Cluster
 from torchledger.planner.errors import PlanError
@@ -26,6 +26,10 @@ from torchledger.spec import ModelSpec, Recipe, Strategy
 
 #: How many layouts are ranked.
 NUM_BEST = 20
+#: What a layout that is as fast as the winner loses by.
+AS_FAST = "nothing: as fast, and less plain"
+
+_Variants = tuple[tuple[Recipe, Costs], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Found:
     """What a search found.
 
     Attributes:
-        best: the fastest layouts that fit, in order; equal ones plainer first.
+        best: the fastest layouts that fit, in order; equal ones plainer first. All but the first say what they lose by.
         pareto_memory: layouts that fit and that no other beats in both time and memory, fastest first.
         pareto_money: where several numbers of chips were asked: the fastest layout of each, without those that another
             number beats in both days and chip-hours (so in days and money, too), fewest days first.
@@ -103,17 +107,24 @@ def search(
         PlanError: no recipe, or recipes of different batches or lengths.
     """
     _require_same_work(recipes)
-    grid = Grid(spec, recipes[0].batch_size, cluster.num_chips, base or Strategy(), axes or Axes())
     variants = tuple((recipe, costs(recipe, cluster)) for recipe in recipes)
+    found = _search(spec, variants, cluster, base=base, axes=axes, num_best=num_best)
+    return replace(found, best=_with_reasons(found.best, lambda each: _causes(each, variants)))
+
+
+def _search(
+    spec: ModelSpec, variants: _Variants, cluster: Cluster, *, base: Strategy | None, axes: Axes | None, num_best: int
+) -> Found:
+    recipes = tuple(recipe for recipe, _ in variants)
+    grid = Grid(spec, recipes[0].batch_size, cluster.num_chips, base or Strategy(), axes or Axes())
     walk = Walk(grid, variants, Keeper(num_best))
     walk.run()
     keeper, tally = walk.keeper, walk.tally
-    nearest = () if keeper.best else _nearest(grid, variants, num_best)
     return Found(
         best=keeper.best,
         pareto_memory=keeper.front.items,
         pareto_money=(),
-        nearest=nearest,
+        nearest=() if keeper.best else _nearest(grid, variants, num_best),
         capacity_bytes=variants[0][1].capacity_bytes,
         num_points=grid.num_points * len(recipes),
         num_considered=tally.num_considered,
@@ -144,7 +155,10 @@ def search_chips(
     _require_same_work(recipes)
     if not recipes[0].num_tokens:
         raise PlanError("days against money needs the tokens of the run; give them (--tokens 15T), or fix the chips")
-    found = [search(spec, recipes, each, costs, base=base, axes=axes, num_best=num_best) for each in clusters]
+    variants = {each.num_chips: tuple((recipe, costs(recipe, each)) for recipe in recipes) for each in clusters}
+    found = [
+        _search(spec, variants[each.num_chips], each, base=base, axes=axes, num_best=num_best) for each in clusters
+    ]
     offers = [
         _offer(cluster.num_chips, each.best[0], price_per_chip_hour)
         for cluster, each in zip(clusters, found, strict=True)
@@ -161,7 +175,7 @@ def search_chips(
     for candidate in (candidate for each in found for candidate in each.nearest):
         nearest.offer(candidate, 0)
     return Found(
-        best=kept.best,
+        best=_with_reasons(kept.best, lambda each: _causes(each, variants[each.strategy.num_ranks])),
         pareto_memory=kept.front.items,
         pareto_money=pareto(offers, lambda each: (each.days, each.chip_hours)),
         nearest=() if kept.best else nearest.best,
@@ -174,6 +188,30 @@ def search_chips(
     )
 
 
+def _with_reasons(
+    best: tuple[Candidate, ...], causes: Callable[[Candidate], Mapping[str, float]]
+) -> tuple[Candidate, ...]:
+    """The runners-up with the cause by which each loses most seconds against the winner."""
+    if not best:
+        return best
+    winner = causes(best[0])
+    found = [best[0]]
+    for candidate in best[1:]:
+        reason = AS_FAST
+        if candidate.estimate.step_s != best[0].estimate.step_s:
+            more = {cause: seconds - winner.get(cause, 0.0) for cause, seconds in causes(candidate).items()}
+            reason = max(more, key=lambda cause: more[cause])
+        found.append(replace(candidate, loses_by=reason))
+    return tuple(found)
+
+
+def _causes(candidate: Candidate, variants: _Variants) -> Mapping[str, float]:
+    """What the seconds of a candidate are for, from the costs of its own recipe."""
+    own = replace(candidate.recipe, recompute="none")
+    costs = next(costs for recipe, costs in variants if replace(recipe, recompute="none") == own)
+    return costs.causes(candidate.strategy, candidate.recipe.recompute)
+
+
 def _require_same_work(recipes: tuple[Recipe, ...]) -> None:
     if not recipes:
         raise PlanError("no recipe to search with; give at least one")
@@ -184,7 +222,7 @@ def _require_same_work(recipes: tuple[Recipe, ...]) -> None:
         )
 
 
-def _nearest(grid: Grid, variants: tuple[tuple[Recipe, Costs], ...], num_best: int) -> tuple[Candidate, ...]:
+def _nearest(grid: Grid, variants: _Variants, num_best: int) -> tuple[Candidate, ...]:
     """Nothing fits: the layouts that hold least, whatever they have room for."""
     walk = Walk(grid, variants, Keeper(num_best, by_memory=True), is_limited=False)
     walk.run()

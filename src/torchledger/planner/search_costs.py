@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from torchledger.planner.bound_layout import Bounds
+from torchledger.planner.causes import stage_seconds
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.outcome import Estimate
 from torchledger.planner.refusal import Refusal
@@ -62,3 +63,21 @@ class LayoutCosts:
     def estimate(self, strategy: Strategy, recompute: Recompute) -> Estimate:
         """Seconds and bytes of one layout."""
         return self._estimator.estimate(strategy, recompute)
+
+    def causes(self, strategy: Strategy, recompute: Recompute) -> Mapping[str, float]:
+        """What the seconds of its slowest rank are for; they add up to its step."""
+        estimator = self._estimator.at(recompute)
+        step, stages = estimator.step(strategy), estimator.stages(strategy)
+        found = [
+            stage_seconds(
+                stage,
+                index,
+                step,
+                strategy,
+                estimator.rules(strategy),
+                fabric=estimator.fabric,
+                constants=estimator.constants,
+            )
+            for index, stage in enumerate(stages)
+        ]
+        return min(found, key=lambda each: each.get("pipeline bubble", 0.0))

@@ -24,12 +24,14 @@ class Candidate:
         recipe: the recipe with the point's recompute.
         estimate: its seconds and bytes.
         cause: what makes its time long beside the arithmetic that every layout does.
+        loses_by: of a runner-up, what it loses most seconds by against the winner.
     """
 
     strategy: Strategy
     recipe: Recipe
     estimate: Estimate
     cause: str
+    loses_by: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,10 @@ class Costs(Protocol):
         """Seconds and bytes of one layout that breaks no rule."""
         ...
 
+    def causes(self, strategy: Strategy, recompute: Recompute) -> Mapping[str, float]:
+        """What the seconds of its slowest rank are for; they add up to its step."""
+        ...
+
 
 class _Open(NamedTuple):
     """A split whose layouts break no rule of the split itself, with the choices that break none under it."""

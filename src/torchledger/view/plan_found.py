@@ -39,6 +39,7 @@ def _candidate(each: Candidate) -> dict[str, Any]:
         "step_s": each.estimate.step_s,
         "peak_bytes": each.estimate.peak_bytes,
         "cause": each.cause,
+        "loses_by": each.loses_by or None,
     }
 
 

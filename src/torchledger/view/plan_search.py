@@ -107,7 +107,7 @@ def _table(candidates: Sequence[Candidate], found: Found, best_s: float, title: 
                     _seconds(each),
                     "" if number == 1 else f"{'+' if behind >= 0 else ''}{format_percent(behind)}",
                     format_bytes(each.estimate.peak_bytes),
-                    "" if number == 1 else each.cause,
+                    each.loses_by,
                 ),
                 mark="bad" if over else "good" if number == 1 else "",
             )
