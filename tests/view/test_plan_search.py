@@ -20,7 +20,7 @@ def found():
     fast, middle, small = (
         candidate(10.0, 70, data_parallel=8),
         candidate(11.0, 71, "tensor parallel communication", tensor_parallel=8),
-        candidate(12.0, 20, pipeline_parallel=8),
+        candidate(12.0, 20, "pipeline bubble", pipeline_parallel=8),
     )
     losses = (
         Loss("memory", "weights, gradients and optimizer state alone", 900_000, 3.0 * 2**30),
