@@ -38,3 +38,9 @@ def test_failures_of_the_cluster_are_shared_by_its_chips():
     assert read_terms({"failure_every": 36_000.0}, H100, 100).run.failures_per_chip_hour == pytest.approx(1e-3)
     with pytest.raises(click.UsageError, match="--failure-every"):
         read_terms({"failure_every": 36_000.0}, H100)
+
+
+def test_a_failure_at_every_moment_is_no_time():
+    """Nothing between failures is a wrong option, not a division by zero."""
+    with pytest.raises(click.UsageError, match="above zero"):
+        read_terms({"failure_every": 0.0}, H100, 8)

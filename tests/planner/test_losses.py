@@ -100,6 +100,13 @@ def test_a_checkpoint_longer_than_the_time_between_failures_is_taken_at_its_word
     assert best_interval_s(100, 40) == 40
 
 
+@pytest.mark.parametrize(("every_s", "write_s"), [(1.0, 30.0), (0.01, 30.0), (1e-9, 0.0), (60.0, 1e9)])
+def test_failures_that_leave_no_time_to_train_are_refused(every_s, write_s):
+    """A failure a second and ten minutes for each restart: no goodput to divide by, and no overflow."""
+    with pytest.raises(PlanError, match="leave no time to train"):
+        losses(LLAMA, RUN_S, failures_per_chip_hour=3600 / (every_s * 16384), checkpoint_s=write_s)
+
+
 def test_mistakes_are_told_at_once():
     """Amounts that cannot be are one message; goodput is a share."""
     with pytest.raises(PlanError, match=r"(?s)run_s is -1.*restart_s is -5"):

@@ -110,6 +110,14 @@ def test_terms_that_cannot_be_are_refused_without_tokens_too(terms, told):
         plan(SPEC, replace(RECIPE, num_tokens=0), STRATEGY, CLUSTER, terms=terms)
 
 
+@pytest.mark.parametrize("offload", [{"offload_optimizer": True}, {"offload_activations": 0.5}])
+def test_what_offload_leaves_out_is_said(offload):
+    """Bytes are moved to the host, their seconds are not counted: the answer says so, and only then."""
+    told = "not in the seconds"
+    assert any(told in each for each in plan(SPEC, replace(RECIPE, **offload), STRATEGY, CLUSTER).assumptions)
+    assert not any(told in each for each in plan(SPEC, RECIPE, STRATEGY, CLUSTER).assumptions)
+
+
 def test_a_step_of_any_number_of_micro_batches_is_answered():
     """10^12 sequences: seconds in proportion to the micro-batches, no time line, and a line that says so."""
     many = plan(SPEC, replace(RECIPE, batch_size=4 * 10**12, num_tokens=0), STRATEGY, CLUSTER)

@@ -112,6 +112,8 @@ def read_terms(options: Mapping[str, Any], chip: Chip, num_chips: int | None = N
     every = options.get("failure_every")
     if every is not None and not num_chips:
         raise click.UsageError("--failure-every is the whole cluster's: say how many chips it has (--on h100x1024)")
+    if every is not None and not every > 0:
+        raise click.UsageError("--failure-every is a time above zero: 12h")
     rate = None if every is None or not num_chips else 3600 / (every * num_chips)
     run = RunTerms(
         price_per_chip_hour=None if found is None else found.per_chip_hour,

@@ -117,6 +117,11 @@ def losses(
     interval_s = _interval_s(write_s, mtbf_s, interval_s, notes)
     shares = _shares(mtbf_s, restart_s, write_s, interval_s or 0.0)
     training = 1 - sum(shares.values())
+    if training < _LEAST_TRAINING:
+        raise PlanError(
+            f"a failure every {format_duration(mtbf_s)}, restarts of {format_duration(restart_s)} and checkpoints of"
+            f" {format_duration(write_s)} leave no time to train: --failure-every, --restart-time or --checkpoint-time"
+        )
     if evaluation is None:
         notes.append("evaluation is not counted (--evaluation 1% is a token evaluated for every 100 trained)")
     else:
@@ -152,7 +157,9 @@ def _shares(mtbf_s: float, restart_s: float, write_s: float, interval_s: float) 
     if not interval_s:
         return {"restarts": restarts}
     stretch = (interval_s + write_s) / mtbf_s
-    up = (1 - restarts) * stretch / math.expm1(stretch)  # of the wall clock, what is trained or written and kept
+    up = (
+        (1 - restarts) * stretch / math.expm1(min(stretch, _MOST_STRETCH))
+    )  # of the wall clock, what is trained or written and kept
     return {
         "restarts": restarts,
         "work lost to failures": 1 - restarts - up,
@@ -209,6 +216,10 @@ def _check(**amounts: float | None) -> None:
         raise PlanError("\n".join(mistakes))
 
 
+#: Below this share of the wall clock a run does not end, and figures are rounding.
+_LEAST_TRAINING = 1e-9
+#: Beyond it the exponential overflows, and nothing is left of the wall clock anyway.
+_MOST_STRETCH = 700.0
 _MAY_BE_ZERO = frozenset({"restart_s", "checkpoint_s", "evaluation"})
 
 

@@ -32,6 +32,9 @@ from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.units import group_digits
 
 _S_PER_DAY = 86400
+_OFFLOADED = (
+    "what moves to and from host memory, and the host's own update, is not in the seconds: a step is longer than this"
+)
 
 
 def plan(
@@ -160,6 +163,7 @@ def assumptions(estimator: Estimator, strategy: Strategy) -> tuple[str, ...]:
         ),
         f"time: {constants.source}",
         "MFU counts contractions, attention in full, recompute left out (PaLM, arXiv:2204.02311, appendix B)",
+        *([_OFFLOADED] if estimator.recipe.offload_activations or estimator.recipe.offload_optimizer else []),
         *rules.notes,
         *layout_notes(strategy, estimator.cluster),
         *estimator.spec.notes,
