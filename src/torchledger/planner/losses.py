@@ -116,12 +116,7 @@ def losses(
     write_s = _write_s(cluster, checkpoint_bytes, checkpoint_s, notes)
     interval_s = _interval_s(write_s, mtbf_s, interval_s, notes)
     shares = _shares(mtbf_s, restart_s, write_s, interval_s or 0.0)
-    training = 1 - sum(shares.values())
-    if training < _LEAST_TRAINING:
-        raise PlanError(
-            f"a failure every {format_duration(mtbf_s)}, restarts of {format_duration(restart_s)} and checkpoints of"
-            f" {format_duration(write_s)} leave no time to train: --failure-every, --restart-time or --checkpoint-time"
-        )
+    training = _training(shares, mtbf_s, restart_s, write_s)
     if evaluation is None:
         notes.append("evaluation is not counted (--evaluation 1% is a token evaluated for every 100 trained)")
     else:
@@ -132,6 +127,21 @@ def losses(
             f"evaluation of {format_percent(evaluation)} of the tokens trained; a forward pass is a third of a step"
         )
     return Losses(MappingProxyType(shares), run_s, run_s / training, interval_s, tuple(notes))
+
+
+def _training(shares: Mapping[str, float], mtbf_s: float, restart_s: float, write_s: float) -> float:
+    """What is left of the wall clock.
+
+    Raises:
+        PlanError: nothing is.
+    """
+    left = 1 - sum(shares.values())
+    if left < _LEAST_TRAINING:
+        raise PlanError(
+            f"a failure every {format_duration(mtbf_s)}, restarts of {format_duration(restart_s)} and checkpoints of"
+            f" {format_duration(write_s)} leave no time to train: --failure-every, --restart-time or --checkpoint-time"
+        )
+    return left
 
 
 def _interval_s(write_s: float, mtbf_s: float, given: float | None, notes: list[str]) -> float | None:
