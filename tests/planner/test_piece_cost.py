@@ -11,7 +11,7 @@ from torchledger.planner.piece_cost import piece_cost
 from torchledger.planner.stage import Block
 
 #: One byte takes a second, and a kernel nothing to start.
-CHIP = Chipset((("bf16", 1.0),), (1.0, 1.0), 0.0, 1.0, 1, 0.0)
+CHIP = Chipset((("bf16", 1.0),), (1.0, 1.0), (1.0, 1.0), 0.0, 1.0, 1, 0.0)
 NOTHING = Constants(host_s=0.0, checkpoint_host_s=0.0, drag=0.0)
 
 

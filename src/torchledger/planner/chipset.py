@@ -41,6 +41,7 @@ def chipset_of(chip: Chip, constants: Constants, attention_kernel: str) -> Chips
     return Chipset(
         flops_per_s=tuple((name, rate) for name in _RATES if (rate := _sustained(chip, name, constants)) is not None),
         attention_flops_per_s=attention_flops_per_s(chip, constants, attention_kernel),
+        attention_small_heads=_small_heads(attention_kernel),
         attention_ramp=float(_attention()["ramp"]),
         bytes_per_s=chip.memory_bandwidth * constants.memory_share,
         num_multiprocessors=num_multiprocessors(chip),
@@ -84,6 +85,11 @@ def num_multiprocessors(chip: Chip) -> int:
     """Units that a matrix product's tiles are spread over; a chip of which they are unknown counts as smooth (one)."""
     rows = _facts()["multiprocessors"]
     return int(rows.get(chip.key, rows.get(chip.family, 1)))
+
+
+def _small_heads(kernel: str) -> tuple[float, float]:
+    row = _attention()[kernel]["small_heads"]
+    return row["forward"], row["backward"]
 
 
 @cache

@@ -31,6 +31,8 @@ _SPLITS = (1, 2, 4, 8)
 #: 4.0, training/performance); 64 is where the guide says that an A100 has no loss; between them straight in the
 #: logarithm.
 _ALIGNED, UNALIGNED_SHARE = 64, 272.7 / 398.4
+#: Heads whose attention kernels are slower, and those that the rates are of.
+_SMALL_HEAD, _LARGE_HEAD = 64, 128
 #: Steps along k that a tile's prologue and epilogue take as long as.
 _RAMP_K = 96
 
@@ -42,6 +44,7 @@ class Chipset(NamedTuple):
         flops_per_s: by number format, what a large matrix product sustains.
         attention_flops_per_s: forward and backward, what a fused attention kernel sustains on long sequences, of the
             two and the five products that it runs.
+        attention_small_heads: share of these rates that is left with heads of 64 and less.
         attention_ramp: keys at which it reaches half of that.
         bytes_per_s: what a large kernel that only moves bytes sustains.
         num_multiprocessors: units that tiles are spread over.
@@ -51,6 +54,7 @@ class Chipset(NamedTuple):
 
     flops_per_s: tuple[tuple[str, float], ...]
     attention_flops_per_s: tuple[float, float]
+    attention_small_heads: tuple[float, float]
     attention_ramp: float
     bytes_per_s: float
     num_multiprocessors: int
@@ -121,6 +125,8 @@ def line_s(line: Line, chips: Chipset) -> float | None:
         backward = line.phase == "backward"
         flops = float(work.flops_exact) * (_products_again(sizes) if backward else 1.0)
         share = float(sizes["keys"] / (sizes["keys"] + chips.attention_ramp))
+        if sizes.get("head_size", _LARGE_HEAD) <= _SMALL_HEAD:
+            share *= chips.attention_small_heads[backward]
         return max(flops / (chips.attention_flops_per_s[backward] * share), memory_s) + chips.kernel_s
     rate = chips.rate(line.number_format)
     if rate is None or work.flops_executed is None:
