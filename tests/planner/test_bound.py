@@ -263,7 +263,7 @@ def test_rows_that_another_is_nowhere_above_are_left_out():
     orders = tuple(Order("interleaved", chunks) for chunks in (2, 3, 6))
     found = rows((*orders, Order("gpipe", 1)), 4, 48, 16, embeddings_as_layers=False)
     # 48 layers over 4 ranks: 12 each; with 6 chunks the first chunks of the three ranks before have 2 layers each
-    assert found.time == ((12, 3 * 2, 12, 2 * 2),)
+    assert found.time == ((True, 12, 3 * 2, 12, 2 * 2),)
     # c chunks of 12/c layers: on the first rank 2·3 + (c - 1)·4 + 1 of them are in flight, on the last (c - 1)·4 + 1
     alive = {((6 + (c - 1) * 4 + 1) * 12 // c, ((c - 1) * 4 + 1) * 12 // c) for c in (2, 3, 6)}
     assert {row[2:] for row in found.hold} == alive

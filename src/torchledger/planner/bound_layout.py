@@ -15,7 +15,7 @@ from torchledger.formula import parts
 from torchledger.planner.block import exchanges_of
 from torchledger.planner.bound import PieceFloor, Share, floors
 from torchledger.planner.bound_memory import LeastMemory, RankBytes
-from torchledger.planner.bound_rows import FILLED, Rows, TimeRow, rows
+from torchledger.planner.bound_rows import FILLED, SPLIT, Rows, TimeRow, rows
 from torchledger.planner.bound_sharing import LeastSharing
 from torchledger.planner.data_parallel import exposed
 from torchledger.planner.estimator import Costed, Estimator, Stages
@@ -125,8 +125,8 @@ class Bounds:
             phases = [
                 max(device_s + sent_s, host_s) for (device_s, host_s), sent_s in zip(part.phases, sent, strict=True)
             ]
-            blocks.append((phases[0], phases[1] + phases[2] + phases[3]))
-        plain = [forward + backward for forward, backward in blocks]
+            blocks.append((phases[0], phases[1] + phases[2], phases[3]))
+        plain = [(forward + backward, weight) for forward, backward, weight in blocks]
         pipeline_s, bubble_s = _pipeline_s(rank.parts, plain, stages, number, found.time)
         pairs = {}
         for kind, peak in peaks.items():
@@ -137,15 +137,20 @@ class Bounds:
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s, number / stages)
         return Least(pairs, cause, cause_s)
 
-    def _with(self, blocks: Sequence[tuple[float, float]], shared: Sequence[tuple[float, float]]) -> list[float]:
-        """Blocks (forward, backward) with what sharing adds to each."""
+    def _with(
+        self, blocks: Sequence[tuple[float, float, float]], shared: Sequence[tuple[float, float]]
+    ) -> list[tuple[float, float]]:
+        """Blocks (forward, backward, weight gradient) with what sharing adds to each: (all but the last, the last)."""
         drag, overlaps = self._estimator.constants.drag, self._base.overlap_data
         return [
-            forward
-            + exposed(gather, forward, drag, overlaps=overlaps)
-            + backward
-            + exposed(again, backward, drag, overlaps=overlaps)
-            for (forward, backward), (gather, again) in zip(blocks, shared, strict=True)
+            (
+                forward
+                + exposed(gather, forward, drag, overlaps=overlaps)
+                + backward
+                + exposed(again, backward + weight, drag, overlaps=overlaps),
+                weight,
+            )
+            for (forward, backward, weight), (gather, again) in zip(blocks, shared, strict=True)
         ]
 
     def of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
@@ -154,8 +159,11 @@ class Bounds:
         costed, stages = estimator.costed(strategy), estimator.stages(strategy)
         number = estimator.recipe.batch_size // (strategy.data_parallel * strategy.micro_batch_size)
         bound = self.of_shape(strategy, recompute, (Order(strategy.schedule, strategy.virtual_stages),))
-        blocks = [(cost.forward.seconds, cost.total_s - cost.forward.seconds) for cost in costed.costs]
-        plain = self._step_s(strategy, _busy_s(costed, stages, [f + b for f, b in blocks], number, strategy))
+        blocks = [
+            (cost.forward.seconds, cost.recompute.seconds + cost.backward.seconds, cost.weight.seconds)
+            for cost in costed.costs
+        ]
+        plain = self._step_s(strategy, _busy_s(costed, stages, [(f + b, w) for f, b, w in blocks], number, strategy))
         pairs = {}
         for kind, (step_s, peak) in bound.pairs.items():
             seconds = plain
@@ -190,10 +198,10 @@ class Bounds:
         for split, context in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
             most = replace(strategy, micro_batch_size=number, sequence_parallel=split, context_kind=context)
             exchanged, floors_ = self._exchanges(most, least), self._floors_of(most, least)
-            blocks = [
-                sum(phase.least_s(ranks, is_cut=cut) for phase in floor.phases) / tokens + sum(sent) / number
-                for floor, sent in zip(floors_, exchanged.seconds, strict=True)
-            ]
+            blocks = []
+            for floor, sent in zip(floors_, exchanged.seconds, strict=True):
+                *rest, weight = [phase.least_s(ranks, is_cut=cut) / tokens for phase in floor.phases]
+                blocks.append((sum(rest) + sum(sent) / number, weight))
             pipeline_s, bubble_s = _pipeline_s(floors_, blocks, stages, number, found.time)
             seconds = self._step_s(strategy, pipeline_s)
             if seconds < step_s:
@@ -313,39 +321,61 @@ class _Placed(Protocol):
 
 def _pipeline_s(
     parts_: Sequence[_Placed],
-    blocks: Sequence[float],
+    blocks: Sequence[tuple[float, float]],
     stages: int,
     number: int,
     rows_: Sequence[TimeRow],
 ) -> tuple[float, float]:
-    """Seconds of the micro-batches at the least, and how much of them is bubble."""
-    total = end = 0.0
-    layer = math.inf
-    for part, seconds in zip(parts_, blocks, strict=True):
-        total += seconds * part.num_layers
+    """Seconds of the micro-batches at the least, and how much of them is bubble.
+
+    Blocks are (seconds without weight gradients, seconds of those).
+    """
+    total = end = end_whole = 0.0
+    layer = layer_whole = math.inf
+    for part, (seconds, weight) in zip(parts_, blocks, strict=True):
+        whole = seconds + weight
+        total += whole * part.num_layers
         if part.kind == "layer":
-            layer = min(layer, seconds)
+            layer, layer_whole = min(layer, seconds), min(layer_whole, whole)
         elif part.kind != "embedding":
             end += seconds * part.num_layers
+            end_whole += whole * part.num_layers
     mean = number * total / stages
     if stages == 1:
         return mean, 0.0
     least = math.inf
-    for last, before, most, before_most in rows_:
-        waits = number * (last * layer + end) + before * layer if before or last else 0.0
-        least = min(least, max(mean, waits, (number * most + before_most) * layer))
+    for is_whole, last, before, most, before_most in rows_:
+        each, ends = (layer_whole, end_whole) if is_whole else (layer, end)
+        waits = number * (last * each + ends) + before * each if before or last else 0.0
+        busy = number * (last * layer_whole + end_whole) if last else 0.0
+        least = min(least, max(mean, waits, busy, (number * most + before_most) * each, number * most * layer_whole))
     return least, least - mean
 
 
-def _busy_s(costed: Costed, stages: Stages, blocks: Sequence[float], number: int, strategy: Strategy) -> float:
-    """Seconds of the rank that is busy longest, with what it waits for, from the seconds of blocks."""
+def _busy_s(
+    costed: Costed, stages: Stages, blocks: Sequence[tuple[float, float]], number: int, strategy: Strategy
+) -> float:
+    """Seconds of the rank that is busy longest, with what it waits for.
+
+    Blocks are (seconds without weight gradients, seconds of those).
+    """
     seconds = {id(piece.block): each for piece, each in zip(costed.pieces, blocks, strict=True)}
-    chunks = {id(stage): [sum(seconds[id(block)] * n for block, _, n in chunk) for chunk in stage] for stage in stages}
+    chunks = {}
+    for stage in stages:
+        if id(stage) not in chunks:
+            first = sum(seconds[id(block)][0] * n for block, _, n in stage[0])
+            first_weight = sum(seconds[id(block)][1] * n for block, _, n in stage[0])
+            own = sum(seconds[id(block)][0] * n for chunk in stage for block, _, n in chunk)
+            weight = sum(seconds[id(block)][1] * n for chunk in stage for block, _, n in chunk)
+            chunks[id(stage)] = (first, first_weight, own, weight)
+    is_filled, is_split = strategy.schedule in FILLED, strategy.schedule in SPLIT
     longest = before = 0.0
     for stage in stages:
-        busy = chunks[id(stage)]
-        longest = max(longest, number * sum(busy) + before)
-        before += busy[0] if strategy.schedule in FILLED else 0.0
+        first, first_weight, own, weight = chunks[id(stage)]
+        waits = number * (own if is_split else own + weight) + before
+        longest = max(longest, waits, number * (own + weight))
+        if is_filled:
+            before += first if is_split else first + first_weight
     # DualPipe's ranks have each micro-batch in one of their two chunks only
     return longest / 2 if strategy.schedule == "dualpipe" and len(stages) > 1 else longest
 

@@ -11,20 +11,24 @@ from torchledger.planner.assembly import layers_of_chunks
 from torchledger.planner.schedule import in_flight, parts
 from torchledger.planner.search_grid import Order
 
-#: Schedules in which a rank waits for the first micro-batch, and those before it for its last, with all they have.
-FILLED: frozenset[str] = frozenset({"gpipe", "1f1b", "interleaved"})
+#: Schedules in which a rank waits for the first micro-batch, and those before it for its last.
+FILLED: frozenset[str] = frozenset({"gpipe", "1f1b", "interleaved", "zero-bubble"})
+#: Those of them that run weight gradients where nothing waits for them.
+SPLIT: frozenset[str] = frozenset({"zero-bubble"})
 
 
 class TimeRow(NamedTuple):
     """What the seconds of a pipeline depend on.
 
     Attributes:
+        is_whole: whether weight gradients are a part of what others wait for.
         last: layers of the last rank, all chunks.
         before: layers of the first chunks of all ranks but the last; 0 where a rank's waiting is not known.
         most: layers of the latest of the other ranks that have most.
         before_most: layers of the first chunks of the ranks before that one.
     """
 
+    is_whole: bool
     last: int
     before: int
     most: int
@@ -59,8 +63,10 @@ def rows(
     """Rows of orders over stages, for so many micro-batches.
 
     >>> found = rows((Order("1f1b", 1), Order("gpipe", 1)), 4, 8, 16, embeddings_as_layers=False)  # 2 layers a rank
-    >>> found.time, found.hold  # GPipe's first rank has 16 micro-batches in flight, 1F1B's has 4
-    ((TimeRow(last=2, before=6, most=2, before_most=4),), (HoldRow(first=2, last=2, alive_first=8, alive_last=2),))
+    >>> found.time
+    (TimeRow(is_whole=True, last=2, before=6, most=2, before_most=4),)
+    >>> found.hold  # GPipe's first rank has 16 micro-batches in flight, 1F1B's has 4
+    (HoldRow(first=2, last=2, alive_first=8, alive_last=2),)
     """
     found = [_rows_of(order, num_stages, num_layers, number, embeddings_as_layers) for order in orders]
     return Rows(_least(time for time, _ in found), _least(hold for _, hold in found))
@@ -78,11 +84,11 @@ def _rows_of(
     ]
     hold = HoldRow(layers[0], layers[-1], alive[0], alive[1])
     if order.schedule == "dualpipe" and num_stages > 1:  # each micro-batch runs in one of a rank's two chunks
-        return TimeRow(0, 0, 0, 0), hold
+        return TimeRow(False, 0, 0, 0, 0), hold
     before = [0, *accumulate(counts[own[0]] for own in held[:-1])] if order.schedule in FILLED else [0] * num_stages
     most = max(layers[:-1], default=0)
     latest = max((rank for rank in range(num_stages - 1) if layers[rank] == most), default=0)
-    return TimeRow(layers[-1], before[-1], most, before[latest]), hold
+    return TimeRow(order.schedule not in SPLIT, layers[-1], before[-1], most, before[latest]), hold
 
 
 _R = TypeVar("_R", TimeRow, HoldRow)
