@@ -32,6 +32,7 @@ SPREADS: Mapping[str, float] = {
     "host_s": 0.6,
     "network_factor": 0.4,
     "link_factor": 0.25,
+    "attention_factor": 0.25,
     "unaligned_share": 0.4,
     "overhead": 0.1,
 }
@@ -40,6 +41,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "memory_share": (0.2, 1.0),
     "network_factor": (0.05, 1.5),
     "link_factor": (0.2, 1.3),
+    "attention_factor": (0.2, 2.0),
     "unaligned_share": (0.1, 1.0),
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.

@@ -77,7 +77,7 @@ def attention_flops_per_s(chip: Chip, constants: Constants, kernel: str) -> tupl
         raise PlanError(f"attention kernel {kernel!r} is not known; known are {known}")
     row = rows[kernel].get(chip.architecture.lower(), rows[kernel]["all"])
     peak = next((each for each in chip.peaks if each.number_format in {"bf16", "fp16"}), chip.peaks[0])
-    rate = peak.dense_flops_per_s * constants.matmul_share
+    rate = peak.dense_flops_per_s * constants.matmul_share * constants.attention_factor
     return rate * row["forward"], rate * row["backward"]
 
 

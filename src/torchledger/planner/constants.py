@@ -28,6 +28,8 @@ class Constants:
             where nobody measured), what products and attention inside a training step sustain, at the clock that its
             power limit leaves.
         memory_share: of the memory's bandwidth, what kernels that only move bytes sustain.
+        attention_factor: rates of fused attention kernels, over those that are published of them
+            (`data/attention.toml`), beside what matmul_share takes from both.
         unaligned_share: share of a product's rate that is left when its rows are aligned to two elements only.
         kernel_s: seconds that a kernel takes to start and to fill the chip.
         host_s: seconds that the host needs to issue an operation of an eager stack; a device that is faster waits.
@@ -45,6 +47,7 @@ class Constants:
 
     matmul_share: float = 1.0
     memory_share: float = 0.85
+    attention_factor: float = 1.0
     unaligned_share: float = UNALIGNED_SHARE
     kernel_s: float = 3e-6
     host_s: float = 1e-5
