@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple, Protocol, TypeVar
 
 from torchledger.planner.outcome import Estimate
@@ -28,6 +29,9 @@ from torchledger.spec import Recipe, Strategy
 from torchledger.spec.recipe import Recompute
 
 _C = TypeVar("_C")
+
+#: Nodes between two calls that tell how far a walk is; one takes about a millisecond.
+TURNS = 8
 
 _STATE = "weights, gradients and optimizer state alone"
 _ACTIVATIONS = "training state and activations, at the least"
@@ -132,12 +136,19 @@ class Walk:
         variants: each recipe with its costs; an earlier one is preferred where two cost the same.
         keeper: what is kept.
         is_limited: whether a layout must fit.
+        tell: called now and then with the points considered so far.
     """
 
-    __slots__ = ("_grid", "_heap", "_is_limited", "_number", "_rules", "_variants", "keeper", "tally")
+    __slots__ = ("_grid", "_heap", "_is_limited", "_number", "_rules", "_tell", "_variants", "keeper", "tally")
 
     def __init__(
-        self, grid: Grid, variants: tuple[tuple[Recipe, Costs], ...], keeper: Keeper, *, is_limited: bool = True
+        self,
+        grid: Grid,
+        variants: tuple[tuple[Recipe, Costs], ...],
+        keeper: Keeper,
+        *,
+        is_limited: bool = True,
+        tell: Callable[[int], None] | None = None,
     ) -> None:
         self._grid = grid
         self._variants = variants
@@ -145,15 +156,22 @@ class Walk:
         self._is_limited = is_limited
         self._heap: list[_Node] = []
         self._number = 0
+        self._tell = tell
         self.keeper = keeper
         self.tally = Tally()
 
     def run(self) -> None:
         """Consider every point of the grid once."""
         for variant in range(len(self._variants)):
-            for split in self._grid.splits():
+            for turn, split in enumerate(self._grid.splits()):
                 self._begin(variant, split)
-        while self._heap:
+                if self._tell is not None and not turn % TURNS:
+                    self._tell(self.tally.num_considered)
+        for turn in count():
+            if not self._heap:
+                return
+            if self._tell is not None and not turn % TURNS:
+                self._tell(self.tally.num_considered)
             node = heappop(self._heap)
             costs = self._variants[node.open.variant][1]
             if node.shape is None:
@@ -285,9 +303,12 @@ class Walk:
         recompute, cause = shape.recompute, node.least.cause
         held = []
         for sharding in opened.shardings:
+            step_s, least_bytes = node.least.pairs[sharding.kind]
+            if self._is_point_cut(step_s, least_bytes, costs, cause):
+                continue
             strategy = grid.strategy(opened.split, size, shape, order, sharding)
             peak = costs.peak_bytes(strategy, recompute)
-            if not self._is_point_cut(node.least.pairs[sharding.kind][0], peak, costs, cause):
+            if not self._is_point_cut(step_s, peak, costs, cause):
                 held.append((sharding.kind, strategy, peak))
         if not held:
             return
