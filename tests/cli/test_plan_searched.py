@@ -1,8 +1,13 @@
+import itertools
+import sys
+
 import pytest
 
+from torchledger.cli import progress
 from torchledger.cli.plan_asked import read_layout
 from torchledger.cli.plan_searched import axes_of, sizes_of
 from torchledger.config import ConfigError
+from torchledger.planner.search_costs import LayoutCosts
 
 #: A small grid: two layers of a toy on four chips.
 TOY = """
@@ -84,6 +89,49 @@ def test_several_sizes_give_a_front_of_days_against_money(ask, question):
     assert {each["num_chips"] for each in offers} <= {2, 4}
     for each in offers:
         assert each["money"] == pytest.approx(2 * each["chip_hours"])
+
+
+def test_days_of_the_offers_are_those_of_the_plan(ask, question):
+    """The size that is planned has the headline's days, chip-hours and money in the front, losses in."""
+    answer = ask(*question, "--sizes", "2,4", "--price", "$2", "--goodput", "0.8", "--json").json["answer"]
+    offers = {each["num_chips"]: each for each in answer["search"]["pareto_money"]}
+    planned = offers[answer["search"]["best"][0]["strategy"]["data_parallel"]]
+    for name in ("days", "chip_hours", "money"):
+        assert planned[name] == answer[name] > 0
+
+
+def test_failures_of_a_whole_cluster_are_of_one_size(ask, question):
+    """`--failure-every` is of all chips together: with other sizes it is refused, with what to say instead."""
+    answer = ask(*question, "--sizes", "2,4", "--failure-every", "12h")
+    assert answer.code == 2
+    assert "--goodput" in answer.err
+    assert ask(*question, "--sizes", "4", "--failure-every", "12h").code == 0
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_long_search_shows_how_far_it_is(ask, question, monkeypatch, is_terminal):
+    """With a clock of a second a look there is a bar on a terminal, taken away at the end; in a log nothing."""
+    clock = itertools.count()
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    answer = ask(*question)
+    assert ("layouts considered" in answer.err) == is_terminal
+    if is_terminal:
+        assert answer.err.endswith("\r\x1b[K")
+    else:
+        assert answer.err == ""
+
+
+def test_a_search_that_is_interrupted_exits_130(ask, question, monkeypatch):
+    """Ctrl-C in the middle of a search: one word on stderr, no half answer."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LayoutCosts, "estimate", interrupt)
+    answer = ask(*question)
+    assert (answer.code, answer.out) == (130, "")
+    assert "interrupted" in answer.err
 
 
 def test_nothing_fits_exits_3_and_says_what_comes_nearest(ask):

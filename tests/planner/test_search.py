@@ -13,6 +13,7 @@ from torchledger.planner.search import AS_FAST, search, search_chips
 from torchledger.planner.search_grid import Axes, Grid, divisors
 from torchledger.planner.search_kept import plainness
 from torchledger.planner.search_walk import Least
+from torchledger.planner.terms import RunTerms
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, Recipe, Strategy
 
 
@@ -334,10 +335,11 @@ def test_days_against_chip_hours_over_numbers_of_chips():
     def costs(recipe, cluster):
         return Analytic(spec, recipe, cluster.num_chips, None)
 
-    found = search_chips(spec, (recipe,), clusters, costs, price_per_chip_hour=2.5)
+    terms = RunTerms(price_per_chip_hour=2.5, goodput=0.8)
+    found = search_chips(spec, (recipe,), clusters, costs, terms=terms)
     for offer in found.pareto_money:
         steps = 8000 // (8 * 10)
-        assert offer.days == pytest.approx(steps * offer.candidate.estimate.step_s / 86400)
+        assert offer.days == pytest.approx(steps * offer.candidate.estimate.step_s / 0.8 / 86400)
         assert offer.chip_hours == pytest.approx(offer.days * 24 * offer.num_chips)
         assert offer.money == pytest.approx(offer.chip_hours * 2.5)
         assert offer.candidate.strategy.num_ranks == offer.num_chips

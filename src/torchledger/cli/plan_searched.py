@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from torchledger.cli.failure import DoesNotFit
-from torchledger.cli.output import show, show_json
+from torchledger.cli.output import is_quiet, show, show_json
 from torchledger.cli.plan_asked import NO_LAYOUT, Layout, typed_options
 from torchledger.cli.plan_files import write_files
 from torchledger.cli.plan_layout import full_plan, launch_answer, launch_blocks, with_blocks
+from torchledger.cli.progress import Progress
 from torchledger.cli.terms import Terms
 from torchledger.config import ConfigError
 from torchledger.machine import Cluster
@@ -107,19 +109,31 @@ def _search(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[st
     def costs(recipe: Recipe, cluster: Cluster) -> LayoutCosts:
         return LayoutCosts(Estimator(asked.spec, recipe, cluster, constants=constants), asked.strategy, axes)
 
-    recipes = (asked.recipe,)
+    spec, recipes = asked.spec, (asked.recipe,)
+    clusters = _clusters(asked, typed)
+    progress = Progress(quiet=is_quiet() or not sys.stderr.isatty())
+    more: dict[str, Any] = {"base": asked.strategy, "axes": axes, "num_best": num_best, "tell": progress}
+    try:
+        if clusters is None:
+            return search(spec, recipes, asked.cluster, costs, **more)
+        return search_chips(spec, recipes, clusters, costs, terms=terms.run, **more)
+    finally:
+        progress.close()
+
+
+def _clusters(asked: Layout, typed: Mapping[str, Any]) -> tuple[Cluster, ...] | None:
+    """One of each of the numbers of chips; nothing where none are given.
+
+    Raises:
+        ConfigError: a number that is none, or a time between failures, which is of one number of chips.
+    """
     if (text := typed.get("sizes")) is None:
-        return search(asked.spec, recipes, asked.cluster, costs, base=asked.strategy, axes=axes, num_best=num_best)
-    return search_chips(
-        asked.spec,
-        recipes,
-        tuple(replace(asked.cluster, num_chips=number) for number in sizes_of(text)),
-        costs,
-        price_per_chip_hour=terms.run.price_per_chip_hour,
-        base=asked.strategy,
-        axes=axes,
-        num_best=num_best,
-    )
+        return None
+    sizes = sizes_of(text)
+    if typed.get("failure_every") is not None and sizes != (asked.cluster.num_chips,):
+        remedy = "is of one number of chips, and --sizes has others; leave it out, or say --goodput"
+        raise ConfigError("plan --search", [("--failure-every", remedy)])
+    return tuple(replace(asked.cluster, num_chips=number) for number in sizes)
 
 
 def sizes_of(text: str) -> tuple[int, ...]:

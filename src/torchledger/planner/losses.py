@@ -22,8 +22,11 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from torchledger.formula import num_parameters
 from torchledger.machine import Cluster
 from torchledger.planner.errors import PlanError
+from torchledger.planner.terms import RunTerms
+from torchledger.spec import ModelSpec
 from torchledger.units import (
     format_bytes_decimal,
     format_duration,
@@ -127,6 +130,26 @@ def losses(
             f"evaluation of {format_percent(evaluation)} of the tokens trained; a forward pass is a third of a step"
         )
     return Losses(MappingProxyType(shares), run_s, run_s / training, interval_s, tuple(notes))
+
+
+def losses_of_run(spec: ModelSpec, cluster: Cluster, run_s: float, terms: RunTerms) -> Losses:
+    """The same for a model under what the user says: a plan's, and those of the offers of a search.
+
+    A checkpoint has FP32 weights and two moments: 12 bytes a parameter (ZeRO, arXiv:1910.02054, section 3.1).
+
+    Raises:
+        PlanError: a term that cannot be.
+    """
+    return losses(
+        cluster,
+        run_s,
+        checkpoint_bytes=12.0 * num_parameters(spec),
+        failures_per_chip_hour=terms.failures_per_chip_hour,
+        restart_s=terms.restart_s,
+        checkpoint_s=terms.checkpoint_s,
+        evaluation=terms.evaluation,
+        goodput=terms.goodput,
+    )
 
 
 def _training(shares: Mapping[str, float], mtbf_s: float, restart_s: float, write_s: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
-from torchledger.formula import count, num_parameters
+from torchledger.formula import count
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Ledger
 from torchledger.machine import Chip, Cluster
 from torchledger.planner.block import kernels_of_stack, meant_precision, stream_bytes_of
@@ -20,7 +20,7 @@ from torchledger.planner.causes import stage_seconds
 from torchledger.planner.constants import Constants
 from torchledger.planner.energy import carbon_kg, power
 from torchledger.planner.estimator import Estimator
-from torchledger.planner.losses import losses
+from torchledger.planner.losses import losses_of_run
 from torchledger.planner.outcome import Plan, StagePlan
 from torchledger.planner.rules import layout_notes, refuse_impossible
 from torchledger.planner.stack import Stack, stack
@@ -182,17 +182,7 @@ def _undrawn(step: StepCost, rules: StepRules) -> tuple[str, ...]:
 def _whole_run(plan: Plan, terms: RunTerms) -> Plan:
     """The plan with days, money, energy and losses of the run, where its tokens are known; terms are judged anyway."""
     run_s = max(1, plan.recipe.num_steps) * plan.step_s
-    lost = losses(
-        plan.cluster,
-        run_s,
-        checkpoint_bytes=12.0
-        * num_parameters(plan.spec),  # FP32 weights and two moments (ZeRO, arXiv:1910.02054, section 3.1)
-        failures_per_chip_hour=terms.failures_per_chip_hour,
-        restart_s=terms.restart_s,
-        checkpoint_s=terms.checkpoint_s,
-        evaluation=terms.evaluation,
-        goodput=terms.goodput,
-    )
+    lost = losses_of_run(plan.spec, plan.cluster, run_s, terms)
     chip_hours = plan.cluster.num_chips * lost.wall_s / 3600
     drawn = power(plan.cluster.chip, tdp_share=terms.tdp_share, host_w=terms.host_w, pue=terms.pue)
     energy = None if drawn is None else drawn.watts * plan.cluster.num_chips * lost.wall_s

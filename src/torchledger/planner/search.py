@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 
 from torchledger.machine import Cluster
 from torchledger.planner.errors import PlanError
+from torchledger.planner.losses import losses_of_run
 from torchledger.planner.pareto import pareto
 from torchledger.planner.search_grid import Axes, Grid
 from torchledger.planner.search_kept import Candidate, Keeper, Loss, Tally
 from torchledger.planner.search_walk import Costs, Walk
+from torchledger.planner.terms import RunTerms
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 #: How many layouts are ranked.
@@ -29,6 +31,8 @@ NUM_BEST = 20
 #: What a layout that is as fast as the winner loses by.
 AS_FAST = "nothing: as fast, and less plain"
 
+#: Called now and then with points considered, all points, and what is looked for.
+Tell = Callable[[int, int, str], None]
 _Variants = tuple[tuple[Recipe, Costs], ...]
 
 
@@ -39,8 +43,8 @@ class Offer:
     Attributes:
         num_chips: how many.
         candidate: the layout.
-        days: of the whole run.
-        chip_hours: of the whole run.
+        days: of the whole run, with what it loses outside of its steps; those of the full plan.
+        chip_hours: of the same.
         money: nothing without a price.
     """
 
@@ -57,7 +61,8 @@ class Found:
 
     Attributes:
         best: the fastest layouts that fit, in order; equal ones plainer first. All but the first say what they lose by.
-        pareto_memory: layouts that fit and that no other beats in both time and memory, fastest first.
+        pareto_memory: layouts that fit and that no other beats in both time and memory, fastest first; the same of
+            them.
         pareto_money: where several numbers of chips were asked: the fastest layout of each, without those that another
             number beats in both days and chip-hours (so in days and money, too), fewest days first.
         nearest: where nothing fits: the layouts that hold least.
@@ -90,6 +95,7 @@ def search(
     base: Strategy | None = None,
     axes: Axes | None = None,
     num_best: int = NUM_BEST,
+    tell: Tell | None = None,
 ) -> Found:
     """Search the whole grid.
 
@@ -102,31 +108,31 @@ def search(
         base: what no axis decides: the stack, overlaps, prefetch.
         axes: the choices on the grid.
         num_best: how many of the best are ranked.
+        tell: hears how far it is.
 
     Raises:
         PlanError: no recipe, or recipes of different batches or lengths.
     """
     _require_same_work(recipes)
     variants = tuple((recipe, costs(recipe, cluster)) for recipe in recipes)
-    found = _search(spec, variants, cluster, base=base, axes=axes, num_best=num_best)
-    return replace(found, best=_with_reasons(found.best, lambda each: _causes(each, variants)))
-
-
-def _search(
-    spec: ModelSpec, variants: _Variants, cluster: Cluster, *, base: Strategy | None, axes: Axes | None, num_best: int
-) -> Found:
-    recipes = tuple(recipe for recipe, _ in variants)
     grid = Grid(spec, recipes[0].batch_size, cluster.num_chips, base or Strategy(), axes or Axes())
-    walk = Walk(grid, variants, Keeper(num_best))
+    found = _search(grid, variants, num_best, tell)
+    return _with_reasons(found, lambda each: _causes(each, variants))
+
+
+def _search(grid: Grid, variants: _Variants, num_best: int, tell: Tell | None) -> Found:
+    recipes = tuple(recipe for recipe, _ in variants)
+    num_points = grid.num_points * len(recipes)
+    walk = Walk(grid, variants, Keeper(num_best), tell=_heard(tell, num_points, "layouts considered"))
     walk.run()
     keeper, tally = walk.keeper, walk.tally
     return Found(
         best=keeper.best,
         pareto_memory=keeper.front.items,
         pareto_money=(),
-        nearest=() if keeper.best else _nearest(grid, variants, num_best),
+        nearest=() if keeper.best else _nearest(grid, variants, num_best, _heard(tell, num_points, "nearest misses")),
         capacity_bytes=variants[0][1].capacity_bytes,
-        num_points=grid.num_points * len(recipes),
+        num_points=num_points,
         num_considered=tally.num_considered,
         num_evaluated=tally.num_evaluated,
         axes=grid.rows(recipes),
@@ -140,15 +146,19 @@ def search_chips(
     clusters: tuple[Cluster, ...],
     costs: Callable[[Recipe, Cluster], Costs],
     *,
-    price_per_chip_hour: float | None = None,
+    terms: RunTerms | None = None,
     base: Strategy | None = None,
     axes: Axes | None = None,
     num_best: int = NUM_BEST,
+    tell: Tell | None = None,
 ) -> Found:
     """Search several numbers of chips: the best of all of them, and the front of days against chip-hours.
 
+    Days and chip-hours are those of the full plans under the same terms: with what a run loses outside of its steps.
+
     Raises:
-        PlanError: no number of chips, no tokens in the recipe (days need them), or recipes of different work.
+        PlanError: no number of chips, no tokens in the recipe (days need them), recipes of different work, or terms
+            that cannot be.
     """
     if not clusters:
         raise PlanError("no number of chips to search; give at least one")
@@ -156,13 +166,16 @@ def search_chips(
     if not recipes[0].num_tokens:
         raise PlanError("days against money needs the tokens of the run; give them (--tokens 15T), or fix the chips")
     variants = {each.num_chips: tuple((recipe, costs(recipe, each)) for recipe in recipes) for each in clusters}
-    found = [
-        _search(spec, variants[each.num_chips], each, base=base, axes=axes, num_best=num_best) for each in clusters
-    ]
+    base, axes = base or Strategy(), axes or Axes()
+    grids = [Grid(spec, recipes[0].batch_size, each.num_chips, base, axes) for each in clusters]
+    num_points = sum(grid.num_points for grid in grids) * len(recipes)
+    found: list[Found] = []
+    for grid in grids:
+        before = sum(each.num_points for each in found)
+        found.append(_search(grid, variants[grid.num_chips], num_best, _after(before, num_points, tell)))
+    terms = terms or RunTerms()
     offers = [
-        _offer(cluster.num_chips, each.best[0], price_per_chip_hour)
-        for cluster, each in zip(clusters, found, strict=True)
-        if each.best
+        _offer(spec, cluster, each.best[0], terms) for cluster, each in zip(clusters, found, strict=True) if each.best
     ]
     kept, tally = Keeper(num_best), Tally()
     for each in found:
@@ -174,35 +187,48 @@ def search_chips(
     nearest = Keeper(num_best, by_memory=True)
     for candidate in (candidate for each in found for candidate in each.nearest):
         nearest.offer(candidate, 0)
-    return Found(
-        best=_with_reasons(kept.best, lambda each: _causes(each, variants[each.strategy.num_ranks])),
+    together = Found(
+        best=kept.best,
         pareto_memory=kept.front.items,
         pareto_money=pareto(offers, lambda each: (each.days, each.chip_hours)),
         nearest=() if kept.best else nearest.best,
         capacity_bytes=found[0].capacity_bytes,
-        num_points=sum(each.num_points for each in found),
+        num_points=num_points,
         num_considered=sum(each.num_considered for each in found),
         num_evaluated=sum(each.num_evaluated for each in found),
         axes=(("chips", ", ".join(str(each.num_chips) for each in clusters)), *found[-1].axes),
         losses=tally.rows(kept.kept),
     )
+    return _with_reasons(together, lambda each: _causes(each, variants[each.strategy.num_ranks]))
 
 
-def _with_reasons(
-    best: tuple[Candidate, ...], causes: Callable[[Candidate], Mapping[str, float]]
-) -> tuple[Candidate, ...]:
-    """The runners-up with the cause by which each loses most seconds against the winner."""
-    if not best:
-        return best
-    winner = causes(best[0])
-    found = [best[0]]
-    for candidate in best[1:]:
-        reason = AS_FAST
-        if candidate.estimate.step_s != best[0].estimate.step_s:
-            more = {cause: seconds - winner.get(cause, 0.0) for cause, seconds in causes(candidate).items()}
-            reason = max(more, key=lambda cause: more[cause])
-        found.append(replace(candidate, loses_by=reason))
-    return tuple(found)
+def _heard(tell: Tell | None, num_points: int, what: str) -> Callable[[int], None] | None:
+    """What a walk calls."""
+    return None if tell is None else lambda done: tell(done, num_points, what)
+
+
+def _after(before: int, num_points: int, tell: Tell | None) -> Tell | None:
+    """Tell of one of several grids, of which so many points are done."""
+    return None if tell is None else lambda done, _own, what: tell(before + done, num_points, what)
+
+
+def _with_reasons(found: Found, causes: Callable[[Candidate], Mapping[str, float]]) -> Found:
+    """The runners-up, ranked or on the front, with the cause by which each loses most seconds against the winner."""
+    if not found.best:
+        return found
+    winner, first = causes(found.best[0]), found.best[0]
+    reasons = {first: ""}
+
+    def reasoned(candidate: Candidate) -> Candidate:
+        if candidate not in reasons:
+            reasons[candidate] = AS_FAST
+            if candidate.estimate.step_s != first.estimate.step_s:
+                more = {cause: seconds - winner.get(cause, 0.0) for cause, seconds in causes(candidate).items()}
+                reasons[candidate] = max(more, key=lambda cause: more[cause])
+        return replace(candidate, loses_by=reasons[candidate])
+
+    best, front = (tuple(map(reasoned, each)) for each in (found.best, found.pareto_memory))
+    return replace(found, best=best, pareto_memory=front)
 
 
 def _causes(candidate: Candidate, variants: _Variants) -> Mapping[str, float]:
@@ -222,15 +248,19 @@ def _require_same_work(recipes: tuple[Recipe, ...]) -> None:
         )
 
 
-def _nearest(grid: Grid, variants: _Variants, num_best: int) -> tuple[Candidate, ...]:
+def _nearest(
+    grid: Grid, variants: _Variants, num_best: int, tell: Callable[[int], None] | None
+) -> tuple[Candidate, ...]:
     """Nothing fits: the layouts that hold least, whatever they have room for."""
-    walk = Walk(grid, variants, Keeper(num_best, by_memory=True), is_limited=False)
+    walk = Walk(grid, variants, Keeper(num_best, by_memory=True), is_limited=False, tell=tell)
     walk.run()
     return walk.keeper.best
 
 
-def _offer(num_chips: int, candidate: Candidate, price_per_chip_hour: float | None) -> Offer:
-    seconds = candidate.estimate.step_s * candidate.recipe.num_steps
-    chip_hours = num_chips * seconds / 3600
-    money = None if price_per_chip_hour is None else chip_hours * price_per_chip_hour
-    return Offer(num_chips, candidate, seconds / 86400, chip_hours, money)
+def _offer(spec: ModelSpec, cluster: Cluster, candidate: Candidate, terms: RunTerms) -> Offer:
+    run_s = candidate.estimate.step_s * max(1, candidate.recipe.num_steps)
+    lost = losses_of_run(spec, cluster, run_s, terms)
+    chip_hours = cluster.num_chips * lost.wall_s / 3600
+    price = terms.price_per_chip_hour
+    money = None if price is None else price * chip_hours
+    return Offer(cluster.num_chips, candidate, lost.wall_s / 86400, chip_hours, money)
