@@ -41,6 +41,18 @@ def test_causes_add_up_to_the_step(layouts):
             assert min(each.values()) > 0
 
 
+@pytest.mark.parametrize("offload", [{"offload_optimizer": True}, {"offload_activations": 0.7}])
+def test_what_is_offloaded_has_its_cause(layouts, offload):
+    """Copies to and from the host are a cause of their own, and all causes still add up to the step to 1e-9."""
+    for layout in layouts[:60]:
+        recipe = replace(layout.recipe, **offload)
+        found, step = seconds_of(layout.spec, recipe, layout.strategy, layout.cluster)
+        for each in found:
+            assert sum(each.values()) == pytest.approx(step.step_s, rel=1e-9), layout.strategy
+        assert all(each.get("host transfers", 0.0) >= sum(step.host_s) for each in found)
+        assert any(each.get("host transfers", 0.0) > 0 for each in found)
+
+
 def test_causes_have_names_of_the_list(layouts):
     """Causes are those of `CAUSES`, in its order, and only those that take time."""
     for layout in layouts[:20]:

@@ -233,3 +233,22 @@ def test_both_copies_of_a_bidirectional_pipeline_add_up_their_gradients():
     size = sum(each.total for each in parameters(SPEC, RECIPE))
     for each in ledgers(strategy, replace(RECIPE, precision="bf16")):
         assert sent(each, "all_reduce") == size * 4
+
+
+def test_what_waits_on_the_host_is_copied_there_and_back():
+    """4 bytes of gradient out and 2 of weight back a parameter of its own eighth, half of what is kept both ways."""
+    strategy = Strategy("megatron", data_parallel=8, shard_level=1, micro_batch_size=1)
+    recipe = replace(RECIPE, offload_optimizer=True, offload_activations=0.5)
+    (found,) = plan(SPEC, recipe, strategy, parse_cluster("h100x8")).stages
+    out, back = (
+        found.ledger.where(lambda line, at=op: line.op == at).lines for op in ("copy_to_host", "copy_from_host")
+    )
+    mine = -(-found.stage.num_parameters // 8)
+    assert [line.total.bytes_read for line in out if line.phase == "optimizer"] == [pytest.approx(4 * mine, rel=1e-5)]
+    assert [line.total.bytes_written for line in back if line.phase == "optimizer"] == [
+        pytest.approx(2 * mine, rel=1e-5)
+    ]
+    kept = sum(block.kept_bytes * count for block, count in found.stage.blocks if block.kind != "head")
+    assert sum(line.total.bytes_read for line in out if line.phase == "forward") == 8 * kept / 2
+    assert sum(line.total.bytes_written for line in back if line.phase == "backward") == 8 * kept / 2
+    assert not [line for line in ledgers(strategy)[0].lines if "host" in line.op]

@@ -6,6 +6,7 @@ import pytest
 
 from torchledger.planner.constants import Constants
 from torchledger.planner.data_parallel import DataRules
+from torchledger.planner.host import HostRules
 from torchledger.planner.piece_cost import PhaseCost, PieceCost
 from torchledger.planner.stage import Block
 from torchledger.planner.step import StepRules, step_cost
@@ -131,6 +132,38 @@ def test_gradients_of_a_micro_batch_are_added_to_those_before():
     adding = rules(data=ALONE)._replace(added_s_per_element=0.5)
     found = step_cost([[[LAYER]]], Strategy(), adding, Network(), PLAIN)
     assert found.step_s == pytest.approx(plain.step_s + 2 * 4 * 10 * 0.5)
+
+
+def test_gradients_go_to_the_host_and_weights_come_back():
+    """40 parameters at 4 and at 2 bytes over a link of 10 bytes a second, beside the update: nothing is hidden."""
+    plain = step([[[LAYER]]], optimizer_s=1.0)
+    found = step_cost(
+        [[[LAYER]]], Strategy(), rules(optimizer_s=1.0)._replace(host=HostRules(4, 2, 0.0, 10)), Network(), PLAIN
+    )
+    assert found.host_s == (40 * 4 / 10, 40 * 2 / 10)
+    assert found.step_s == pytest.approx(plain.step_s + 40 * (4 + 2) / 10)
+
+
+def test_kept_activations_are_copied_beside_the_passes():
+    """Half of 60 bytes at 10 a second: 3 s beside a forward pass of 1 s and a backward pass of 5 s; the head's stay."""
+    keeping = [
+        (replace(each, kept_bytes=60, kind=kind), *rest)
+        for kind, (each, *rest) in zip(("layer", "head"), (LAYER, HEAD), strict=True)
+    ]
+    away = rules()._replace(host=HostRules(0, 0, 0.5, 10))
+    found = step_cost([[keeping]], Strategy(), away, Network(), PLAIN)
+    assert found.chunks[0][0] == (4 * (1 + 3 - 1) + 5, 4 * 2 + 6, 4 * 3 + 7)
+    dragged = step_cost([[keeping]], Strategy(), away, Network(), replace(PLAIN, drag=0.1))
+    assert dragged.chunks[0][0] == pytest.approx((4 * (1 + 2 + 0.1) + 5, 4 * (2 + 0.3) + 6, 4 * 3 + 7))
+
+
+def test_copies_hide_behind_what_gathering_takes_too():
+    """Gathering takes 2 s and shows 1 s beside a pass of 1 s: of a copy of 3 s another second shows, not two."""
+    data = SHARED._replace(level=3, each_layer=True, reduces_each=True)
+    keeping = (replace(LAYER[0], kept_bytes=30), *LAYER[1:])
+    away = rules(data=data)._replace(host=HostRules(0, 0, 1.0, 10))
+    found = step_cost([[[keeping]]], Strategy(data_parallel=8, shard_level=3), away, Network(), PLAIN)
+    assert found.chunks[0][0].forward_s == 4 * (1 + 1 + 1)
 
 
 def test_a_tied_table_is_added_up_between_the_ends_of_a_pipeline():

@@ -1,5 +1,6 @@
 """A step drawn as slots: in order, without overlap, to the end of the step."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -60,3 +61,15 @@ def test_the_optimizer_comes_last_and_gathering_first(layouts):
             assert line[-1].what == "optimizer"
             assert [s.what for s in line[-2:-1]] == ["reduce"] or not step.reduce_s[index]
             assert (line[0].what == "gather") == (step.gather_s[index] > 0)
+
+
+def test_an_offloaded_update_goes_to_the_host_and_comes_back(layouts):
+    """Gradients go out once they are reduced, the host updates, new weights come back: the last slot of every rank."""
+    for layout in layouts[:20]:
+        away = layout._replace(recipe=replace(layout.recipe, offload_optimizer=True))
+        lines, step = drawn(away)
+        for line in lines:
+            assert [slot.what for slot in line[-3:]] == ["to host", "optimizer", "from host"]
+            lengths = [slot.end_s - slot.start_s for slot in line[-3:]]
+            assert lengths == pytest.approx([step.host_s[0], step.optimizer_s, step.host_s[1]])
+            assert line[-4].end_s <= line[-3].start_s + 1e-12

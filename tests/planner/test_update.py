@@ -9,6 +9,7 @@ import pytest
 from torchledger.machine import get
 from torchledger.planner.chipset import chipset_of
 from torchledger.planner.constants import default_constants
+from torchledger.planner.host import Host
 from torchledger.planner.update import update_s
 from torchledger.spec import OptimizerSpec, Recipe, presets
 
@@ -51,3 +52,14 @@ def test_muon_computes_where_adamw_moves_bytes() -> None:
 def test_nothing_trained_takes_no_time() -> None:
     frozen = replace(Recipe(), trainable=("nothing",))
     assert update_s(SPEC, frozen, "fp32", CHIPS) == 0
+
+
+def test_the_hosts_update_is_its_memorys_and_clipping_stays_on_the_chip() -> None:
+    """28 bytes a parameter over the host's bandwidth; what clipping moves is over the chip's."""
+    host, recipe = Host(1e9, 10e9, "a host"), Recipe()
+    free = replace(recipe, optimizer=OptimizerSpec(gradient_clip=0.0))
+    assert update_s(SPEC, free, "bf16-master", CHIPS, host) == pytest.approx(28 / 10e9)
+    clipping = [
+        update_s(SPEC, recipe, "fp32", CHIPS, at) - update_s(SPEC, free, "fp32", CHIPS, at) for at in (None, host)
+    ]
+    assert clipping[0] == pytest.approx(clipping[1], rel=1e-6)

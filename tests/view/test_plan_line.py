@@ -61,3 +61,12 @@ def test_a_long_pipeline_is_drawn_at_its_ends(plan):
     lines = schedule_lines(many)[0].lines
     assert len(lines) == 17
     assert "24 stages left out" in lines[8]
+
+
+def test_copies_to_and_from_the_host_have_their_sign(plan):
+    """Around the optimizer's; the legend says so."""
+    slots = (Slot(0, 1, "forward", 0), Slot(1, 2, "to host"), Slot(2, 3, "optimizer"), Slot(3, 4, "from host"))
+    two = replace(plan, stages=tuple(replace(each, time_line=slots) for each in plan.stages[:2]), step_s=4.0)
+    drawn, legend = schedule_lines(two)
+    assert pressed(drawn.lines[0].split("  ")[1]) == "0hoh"
+    assert "h copies to and from the host; o optimizer" in legend.lines[0]

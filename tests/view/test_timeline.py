@@ -75,3 +75,9 @@ def test_the_file_is_json(plan):
     document = json.loads(trace_json(plan))
     assert document["otherData"]["num_chips"] == 8
     assert document["displayTimeUnit"] == "ms"
+
+
+def test_copies_to_the_host_have_a_thread_of_their_own():
+    """Gradients out and weights back are drawn beside the computing stream, in one thread."""
+    slots = (Slot(0, 2, "to host"), Slot(2, 3, "optimizer"), Slot(3, 4, "from host"))
+    assert {name: len(found) for name, found in lanes(slots).items()} == {"compute": 1, "host transfers": 2}

@@ -16,7 +16,7 @@ from torchledger.planner.block import exchanges_of
 from torchledger.planner.bound import PieceFloor, Share, floors
 from torchledger.planner.bound_memory import LeastMemory, RankBytes
 from torchledger.planner.bound_rows import FILLED, SPLIT, Rows, TimeRow, rows
-from torchledger.planner.bound_sharing import LeastSharing
+from torchledger.planner.bound_sharing import LeastSharing, with_copies
 from torchledger.planner.data_parallel import exposed
 from torchledger.planner.estimator import Costed, Estimator, Stages
 from torchledger.planner.exchange import group_of
@@ -91,7 +91,8 @@ class Bounds:
         self._floors: dict[tuple[Recompute, bool, int], tuple[PieceFloor, ...]] = {}
         self._exchanged: dict[tuple[object, ...], Exchanged] = {}
         recipe, constants = estimator.recipe, estimator.constants
-        self._optimizer_s = estimator.update_s(base)
+        self._host = estimator.host_rules(base)
+        self._optimizer_s = estimator.update_s(base) + self._host.gradient_s + self._host.weight_s
         doublings = math.log2(max(1, estimator.cluster.num_islands))
         self._stretch = constants.overhead * (1 + constants.straggler * doublings)
         self._is_math = "math" in {recipe.attention, self._stack.attention}
@@ -163,13 +164,14 @@ class Bounds:
             (cost.forward.seconds, cost.recompute.seconds + cost.backward.seconds, cost.weight.seconds)
             for cost in costed.costs
         ]
-        plain = self._step_s(strategy, _busy_s(costed, stages, [(f + b, w) for f, b, w in blocks], number, strategy))
+        alone = [(f + b, w) for f, b, w in with_copies(costed.pieces, blocks, self._host, self._estimator.constants)]
+        plain = self._step_s(strategy, _busy_s(costed, stages, alone, number, strategy))
         pairs = {}
         for kind, (step_s, peak) in bound.pairs.items():
             seconds = plain
             if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
                 seconds = self._step_s(strategy, _busy_s(costed, stages, self._with(blocks, shared), number, strategy))
-            pairs[kind] = (max(step_s, seconds), peak)
+            pairs[kind] = (max(step_s, seconds, plain), peak)
         return bound._replace(pairs=pairs)
 
     def of_pipeline(self, strategy: Strategy, recompute: Recompute, kinds: Collection[ShardKind]) -> Least:

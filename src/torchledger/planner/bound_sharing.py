@@ -1,14 +1,19 @@
-"""`LeastSharing`: the least that gathering weights and reducing gradients layer by layer adds to every micro-batch."""
+"""`LeastSharing`: the least that gathering weights and reducing gradients layer by layer adds to every micro-batch.
+
+`with_copies`: what copies of kept activations to the host and back add to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchledger.planner.block import meant_precision
+from torchledger.planner.block import Piece, meant_precision
 from torchledger.planner.bound import PieceFloor
-from torchledger.planner.data_parallel import data_rules, gather_s, reduce_s
+from torchledger.planner.constants import Constants
+from torchledger.planner.data_parallel import data_rules, exposed, gather_s, reduce_s
 from torchledger.planner.estimator import Estimator
+from torchledger.planner.host import HostRules
 from torchledger.planner.search_grid import Axes, ShardKind, divisors
 from torchledger.planner.stack import stack
 from torchledger.planner.stage import Block
@@ -75,6 +80,21 @@ class LeastSharing:
             again = gather if rules.reshard else 0.0
             found.append((gather, again + reduce_s(block, rules, estimator.fabric)))
         return found
+
+
+def with_copies(
+    pieces: Sequence[Piece], blocks: Sequence[tuple[float, float, float]], host: HostRules, constants: Constants
+) -> Sequence[tuple[float, float, float]]:
+    """Seconds of blocks (forward, backward, weight gradient) with what shows of copies beside them."""
+    if not host.kept_share:
+        return blocks
+    found = []
+    for piece, (forward, backward, weight) in zip(pieces, blocks, strict=True):
+        away = 0.0 if piece.block.kind == "head" else host.kept_s * piece.block.kept_bytes
+        out = exposed(away, forward, constants.drag, overlaps=True)
+        back = exposed(away, backward + weight, constants.drag, overlaps=True)
+        found.append((forward + out, backward + back, weight))
+    return found
 
 
 def _block(floor: PieceFloor, strategy: Strategy) -> Block:

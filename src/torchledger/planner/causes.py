@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchledger.planner.constants import Constants
-from torchledger.planner.data_parallel import added_elements, exposed, gather_s, reduce_s
+from torchledger.planner.data_parallel import added_elements, gather_s, reduce_s
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.outcome import CAUSES
 from torchledger.planner.piece_cost import PieceCost
 from torchledger.planner.schedule import runs_of_chunk
 from torchledger.planner.stage import Block
-from torchledger.planner.step import Chunk, StepCost, StepRules
+from torchledger.planner.step import Beside, Chunk, StepCost, StepRules, beside_s
 from torchledger.spec import Strategy
 
 _COMMUNICATION = frozenset(cause for cause in CAUSES if cause.endswith("communication"))
@@ -39,10 +39,11 @@ def stage_seconds(
             for cause, seconds in _block_seconds(cost):
                 found[cause] += seconds * times
             found["memory-bound operations"] += added_elements(block, rules.data) * rules.added_s_per_element * times
-            if rules.data.reduces_each:
-                gather, reduce = _sharded_seconds(block, cost, strategy, rules, fabric=fabric, constants=constants)
-                found["weight gathering"] += gather * times
-                found["data parallel communication"] += reduce * times
+            shown = beside_s(block, cost, strategy, rules, fabric=fabric, constants=constants)
+            again = _gathered_again(block, shown, rules, fabric)
+            found["weight gathering"] += (shown.gather_s + again) * times
+            found["data parallel communication"] += (shown.reduce_s - again) * times
+            found["host transfers"] += (shown.out_s + shown.back_s) * times
     pipeline = step.pipeline
     found["pipeline communication"] += pipeline.send_exposed_s
     found["weight gathering"] += step.gather_s[index]
@@ -50,6 +51,7 @@ def stage_seconds(
     ends = [g + r for g, r in zip(step.gather_s, step.reduce_s, strict=True)]
     found["pipeline bubble"] += pipeline.bubble_s[index] + (max(ends) - ends[index])
     found["optimizer"] += step.optimizer_s
+    found["host transfers"] += sum(step.host_s)
     found["stragglers"] += step.straggler_s
     found["data and host"] += constants.step_s
     return {cause: seconds for cause, seconds in found.items() if seconds}
@@ -63,17 +65,9 @@ def _block_seconds(cost: PieceCost) -> list[tuple[str, float]]:
     return found
 
 
-def _sharded_seconds(
-    block: Block, cost: PieceCost, strategy: Strategy, rules: StepRules, *, fabric: Fabric, constants: Constants
-) -> tuple[float, float]:
-    """(gathering, reduction) seconds that show beside one block's passes at levels 2 and 3, as `step` adds them."""
-    gather = gather_s(block, rules.data, fabric) if rules.data.each_layer else 0.0
-    reduce = reduce_s(block, rules.data, fabric)
-    f = cost.forward.seconds
-    b = cost.recompute.seconds + cost.backward.seconds + cost.weight.seconds
-    again = gather if rules.data.reshard else 0.0
-    overlaps = strategy.overlap_data
-    forward = exposed(gather, f, constants.drag, overlaps=overlaps)
-    backward = exposed(again + reduce, b, constants.drag, overlaps=overlaps)
-    share = again / (again + reduce) if again + reduce else 0.0
-    return forward + backward * share, backward * (1 - share)
+def _gathered_again(block: Block, shown: Beside, rules: StepRules, fabric: Fabric) -> float:
+    """Of what shows beside a block's backward pass, the share of its weights' second gathering."""
+    if not shown.reduce_s or not (rules.data.each_layer and rules.data.reshard):
+        return 0.0
+    again = gather_s(block, rules.data, fabric)
+    return shown.reduce_s * again / (again + reduce_s(block, rules.data, fabric))

@@ -91,6 +91,11 @@ def added_elements(block: Block, rules: DataRules) -> float:
     return block.num_trainable / rules.dense[0] + block.num_trainable_expert / rules.expert[0]
 
 
+def updated_elements(dense: float, expert: float, rules: DataRules) -> float:
+    """Of so many trained elements, those that a rank updates: its shard of them, all where nothing is sharded."""
+    return dense / rules.dense[0] + expert / rules.expert[0] if rules.level else dense + expert
+
+
 def gather_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
     """Seconds to gather a block's weights from their shards: all of them with level 3, below it those just updated."""
     whole = rules.level == _WEIGHTS_SHARDED

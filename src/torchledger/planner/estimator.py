@@ -22,6 +22,7 @@ from torchledger.planner.data_parallel import DataRules, data_rules
 from torchledger.planner.efficiency import Chipset
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.fabric import Fabric
+from torchledger.planner.host import Host, HostRules, host_of, host_rules
 from torchledger.planner.memory import stage_memory
 from torchledger.planner.memory_state import usable_bytes
 from torchledger.planner.outcome import Estimate, StageMemory
@@ -174,6 +175,7 @@ class Estimator:
             doublings=math.log2(max(1, self.cluster.num_islands)),
             added_s_per_element=added / self.chips(strategy).bytes_per_s,
             tied_bytes=self._tied_bytes(strategy, data),
+            host=self.host_rules(strategy),
         )
 
     def _tied_bytes(self, strategy: Strategy, data: DataRules) -> float:
@@ -194,9 +196,21 @@ class Estimator:
         found = self._updates.get(strategy.stack)
         if found is None:
             precision = stack(strategy.stack).precision(self.recipe.precision)
-            found = update_s(self.spec, self.recipe, precision, self.chips(strategy))
+            where = self.host if self.recipe.offload_optimizer else None
+            found = update_s(self.spec, self.recipe, precision, self.chips(strategy), where)
             self._updates[strategy.stack] = found
         return found
+
+    @property
+    def host(self) -> Host:
+        """The chip's share of its host."""
+        return host_of(self.cluster.chip)
+
+    def host_rules(self, strategy: Strategy) -> HostRules:
+        """Seconds of what the recipe offloads."""
+        if not self.recipe.offload_optimizer and not self.recipe.offload_activations:
+            return HostRules()
+        return host_rules(self.recipe, strategy, stack(strategy.stack), self.host)
 
     def step(self, strategy: Strategy) -> StepCost:
         """Seconds of the layout's step, by part."""

@@ -25,6 +25,7 @@ CAUSES: tuple[str, ...] = (
     "data parallel communication",
     "weight gathering",
     "optimizer",
+    "host transfers",
     "data and host",
     "stragglers",
 )
@@ -95,7 +96,7 @@ class Slot:
     """One piece of a rank's time line within a step, seconds from its start.
 
     Attributes:
-        what: `forward`, `backward`, `weight gradient`, `send`, `reduce`, `optimizer`.
+        what: `forward`, `backward`, `weight gradient`, `send`, `gather`, `reduce`, `to host`, `optimizer`, `from host`.
         micro_batch: its number; -1 for none.
         chunk: virtual stage.
     """

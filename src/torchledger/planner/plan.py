@@ -20,6 +20,7 @@ from torchledger.planner.causes import stage_seconds
 from torchledger.planner.constants import Constants
 from torchledger.planner.energy import carbon_kg, power
 from torchledger.planner.estimator import Estimator
+from torchledger.planner.host import host_notes
 from torchledger.planner.losses import losses_of_run
 from torchledger.planner.outcome import Plan, StagePlan
 from torchledger.planner.rules import layout_notes, refuse_impossible
@@ -32,9 +33,6 @@ from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.units import group_digits
 
 _S_PER_DAY = 86400
-_OFFLOADED = (
-    "what moves to and from host memory, and the host's own update, is not in the seconds: a step is longer than this"
-)
 
 
 def plan(
@@ -163,7 +161,7 @@ def assumptions(estimator: Estimator, strategy: Strategy) -> tuple[str, ...]:
         ),
         f"time: {constants.source}",
         "MFU counts contractions, attention in full, recompute left out (PaLM, arXiv:2204.02311, appendix B)",
-        *([_OFFLOADED] if estimator.recipe.offload_activations or estimator.recipe.offload_optimizer else []),
+        *host_notes(estimator.recipe, estimator.host),
         *rules.notes,
         *layout_notes(strategy, estimator.cluster),
         *estimator.spec.notes,

@@ -10,7 +10,7 @@ from torchledger.formula import Parameter
 from torchledger.formula.optimizer import optimizer_lines
 from torchledger.ledger import Ledger, Line, Work
 from torchledger.ops import Piece
-from torchledger.planner.data_parallel import DataRules, added_elements
+from torchledger.planner.data_parallel import DataRules, added_elements, updated_elements
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.schedule import parts, runs_of_chunk
 from torchledger.planner.stage import Block, Stage
@@ -46,6 +46,7 @@ def stage_ledger(
             *_added(stage, rules, runs),
             *_tied(stage, strategy, rules),
             *_updated(stage, rules.data, runs, recipe),
+            *_copied(stage, rules, runs),
         ]
     )
 
@@ -100,7 +101,7 @@ def _updated(stage: Stage, data: DataRules, runs: int, recipe: Recipe) -> Iterat
         yield from _reduced(block, count, runs, data)
     dense = sum(block.num_trainable * count for block, count in stage.blocks)
     expert = sum(block.num_trainable_expert * count for block, count in stage.blocks)
-    mine = dense / data.dense[0] + expert / data.expert[0] if data.level else dense + expert
+    mine = updated_elements(dense, expert, data)
     yield from optimizer_lines([Parameter("parameters", (1, math.ceil(mine)))], recipe.optimizer, recipe.precision)
 
 
@@ -121,6 +122,22 @@ def _added(stage: Stage, rules: StepRules, runs: int) -> Iterator[Line]:
                 shape=(("elements", elements),),
                 times=count * times,
             )
+
+
+def _copied(stage: Stage, rules: StepRules, runs: int) -> Iterator[Line]:
+    """What goes to the host's memory and comes back: kept activations, gradients and new weights."""
+    host = rules.host
+    for block, count in stage.blocks:
+        if host.kept_share and block.kind != "head":
+            moved = host.kept_share * block.kept_bytes
+            yield Line(block.name, "copy_to_host", Work(bytes_read=moved), "copy", "forward", times=count * runs)
+            yield Line(block.name, "copy_from_host", Work(bytes_written=moved), "copy", "backward", times=count * runs)
+    dense = sum(block.num_trainable * count for block, count in stage.blocks)
+    expert = sum(block.num_trainable_expert * count for block, count in stage.blocks)
+    if host.gradient_bytes and dense + expert:
+        mine = updated_elements(dense, expert, rules.data)
+        yield Line("", "copy_to_host", Work(bytes_read=host.gradient_bytes * mine), "copy", "optimizer")
+        yield Line("", "copy_from_host", Work(bytes_written=host.weight_bytes * mine), "copy", "optimizer")
 
 
 def _tied(stage: Stage, strategy: Strategy, rules: StepRules) -> Iterator[Line]:

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from torchledger.planner.constants import Constants
-from torchledger.planner.data_parallel import DataRules, added_elements, exposed, gather_s, reduce_s
+from torchledger.planner.data_parallel import DataRules, added_elements, exposed, gather_s, reduce_s, updated_elements
 from torchledger.planner.fabric import Fabric
+from torchledger.planner.host import HostRules
 from torchledger.planner.piece_cost import PieceCost
 from torchledger.planner.schedule import pipeline_time
 from torchledger.planner.schedule_cost import ChunkCost, PipelineTime
@@ -38,6 +39,7 @@ class StepCost(NamedTuple):
         reduce_s: by stage, seconds of gradient reduction that show.
         optimizer_s: seconds of the optimizer on the stage that has most to do.
         straggler_s: seconds that the slowest rank of many adds.
+        host_s: seconds of gradients to the host and of new weights from it, on the stage that has most.
     """
 
     step_s: float
@@ -48,6 +50,22 @@ class StepCost(NamedTuple):
     reduce_s: tuple[float, ...]
     optimizer_s: float
     straggler_s: float
+    host_s: tuple[float, float] = (0.0, 0.0)
+
+
+class Beside(NamedTuple):
+    """Seconds that show beside one block's passes.
+
+    Attributes:
+        gather_s: of weights, beside the forward pass.
+        reduce_s: of weights gathered again and gradients reduced, beside the backward pass.
+        out_s, back_s: of kept activations on their way to the host and back.
+    """
+
+    gather_s: float
+    reduce_s: float
+    out_s: float
+    back_s: float
 
 
 class StepRules(NamedTuple):
@@ -62,6 +80,7 @@ class StepRules(NamedTuple):
         added_s_per_element: seconds for an element of a micro-batch's gradients to be added to those before, on average
             over the micro-batches.
         tied_bytes: gradients of the token table that the first and the last stage both hold; 0 where none is tied.
+        host: seconds of what is offloaded.
     """
 
     num_micro_batches: int
@@ -71,6 +90,7 @@ class StepRules(NamedTuple):
     doublings: float
     added_s_per_element: float = 0.0
     tied_bytes: float = 0.0
+    host: HostRules = HostRules()
 
 
 def step_cost(
@@ -99,11 +119,13 @@ def step_cost(
         tied_s = fabric.seconds("all_reduce", rules.tied_bytes, 2, ranks * distance // 2)
         ends[0], ends[-1] = (ends[0][0], ends[0][1] + tied_s), (ends[-1][0], ends[-1][1] + tied_s)
     gather, reduce = tuple(each[0] for each in ends), tuple(each[1] for each in ends)
-    optimizer = max(_parameters(stage, rules.data) for stage in costed.values()) * rules.optimizer_s_per_parameter
-    running = pipeline.total_s + max(g + r for g, r in ends) + optimizer
+    updated = max(_parameters(stage, rules.data) for stage in costed.values())
+    optimizer = updated * rules.optimizer_s_per_parameter
+    moved = updated * rules.host.gradient_s, updated * rules.host.weight_s
+    running = pipeline.total_s + max(g + r for g, r in ends) + optimizer + sum(moved)
     straggler = running * (constants.overhead * (1 + constants.straggler * rules.doublings) - 1)
     return StepCost(
-        running + straggler + constants.step_s, pipeline, chunks, send_s, gather, reduce, optimizer, straggler
+        running + straggler + constants.step_s, pipeline, chunks, send_s, gather, reduce, optimizer, straggler, moved
     )
 
 
@@ -111,20 +133,38 @@ def _chunk_cost(chunk: Chunk, strategy: Strategy, rules: StepRules, fabric: Fabr
     forward = backward = weight = 0.0
     data = rules.data
     for block, cost, count in chunk:
-        f = cost.forward.seconds
-        b = cost.recompute.seconds + cost.backward.seconds
-        w = cost.weight.seconds
-        if data.reduces_each:
-            gather = gather_s(block, data, fabric) if data.each_layer else 0.0
-            f += exposed(gather, f, constants.drag, overlaps=strategy.overlap_data)
-            again = gather if data.reshard else 0.0
-            beside = again + reduce_s(block, data, fabric)
-            b += exposed(beside, b + w, constants.drag, overlaps=strategy.overlap_data)
-        w += added_elements(block, data) * rules.added_s_per_element
+        shown = beside_s(block, cost, strategy, rules, fabric=fabric, constants=constants)
+        f = cost.forward.seconds + shown.gather_s + shown.out_s
+        b = cost.recompute.seconds + cost.backward.seconds + shown.reduce_s + shown.back_s
+        w = cost.weight.seconds + added_elements(block, data) * rules.added_s_per_element
         forward += f * count
         backward += b * count
         weight += w * count
     return ChunkCost(forward, backward, weight)
+
+
+def beside_s(
+    block: Block, cost: PieceCost, strategy: Strategy, rules: StepRules, *, fabric: Fabric, constants: Constants
+) -> Beside:
+    """What shows of a block's exchanges and copies beside its passes for one micro-batch.
+
+    Copies to and from the host run beside the computing and beside what shows of the exchanges. What the head keeps is
+    needed at once and stays.
+    """
+    data, drag = rules.data, constants.drag
+    f = cost.forward.seconds
+    b = cost.recompute.seconds + cost.backward.seconds + cost.weight.seconds
+    gather = reduce = 0.0
+    if data.reduces_each:
+        whole = gather_s(block, data, fabric) if data.each_layer else 0.0
+        gather = exposed(whole, f, drag, overlaps=strategy.overlap_data)
+        both = (whole if data.reshard else 0.0) + reduce_s(block, data, fabric)
+        reduce = exposed(both, b, drag, overlaps=strategy.overlap_data)
+    away = rules.host.kept_s * block.kept_bytes
+    if not away or block.kind == "head":
+        return Beside(gather, reduce, 0.0, 0.0)
+    out = exposed(away, f + gather, drag, overlaps=True)
+    return Beside(gather, reduce, out, exposed(away, b + reduce, drag, overlaps=True))
 
 
 def _ends(
@@ -160,6 +200,4 @@ def _parameters(stage: Sequence[Chunk], rules: DataRules) -> float:
     """Parameters that a rank of the stage updates."""
     dense = sum(block.num_trainable * count for chunk in stage for block, _, count in chunk)
     expert = sum(block.num_trainable_expert * count for chunk in stage for block, _, count in chunk)
-    if not rules.level:
-        return dense + expert
-    return dense / rules.dense[0] + expert / rules.expert[0]
+    return updated_elements(dense, expert, rules)

@@ -35,7 +35,14 @@ def time_lines(strategy: Strategy, step: StepCost, rules: StepRules) -> tuple[tu
         if at:
             line.insert(0, Slot(0.0, at, "gather"))
         at += max(step.pipeline.total_s, simulated.total_s)
-        for what, seconds in (("reduce", step.reduce_s[index]), ("optimizer", step.optimizer_s)):
+        out_s, back_s = step.host_s
+        ends = (
+            ("reduce", step.reduce_s[index]),
+            ("to host", out_s),
+            ("optimizer", step.optimizer_s),
+            ("from host", back_s),
+        )
+        for what, seconds in ends:
             if seconds:
                 line.append(Slot(at, at + seconds, what))
                 at += seconds

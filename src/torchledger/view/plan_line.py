@@ -15,7 +15,7 @@ from torchledger.view.screen import Lines
 
 _DIGITS = "0123456789"
 _LETTERS = "abcdefghij"
-_SIGNS = {"weight gradient": "w", "gather": "g", "reduce": "r", "optimizer": "o"}
+_SIGNS = {"weight gradient": "w", "gather": "g", "reduce": "r", "optimizer": "o", "to host": "h", "from host": "h"}
 _WAITS = "."
 _GAP = "  ~  "
 #: Signs of a row where there is room.
@@ -91,5 +91,6 @@ def _legend(rows: _Rows) -> str:
     there = {slot.what for _, slots in rows for slot in slots}
     told = ["0-9 forward pass of a micro-batch (last digit)", "a-j its backward pass"]
     names = {"weight gradient": "w weight gradients", "gather": "g gathering of weights"}
-    names |= {"reduce": "r reduction of gradients", "optimizer": "o optimizer"}
+    names |= {"reduce": "r reduction of gradients", "to host": "h copies to and from the host"}
+    names |= {"optimizer": "o optimizer"}
     return "; ".join((*told, *(text for what, text in names.items() if what in there), f"{_WAITS} waits"))

@@ -21,6 +21,8 @@ _THREADS: Mapping[str, str] = {
     "send": "pipeline sends",
     "gather": "data parallel communication",
     "reduce": "data parallel communication",
+    "to host": "host transfers",
+    "from host": "host transfers",
 }
 
 
