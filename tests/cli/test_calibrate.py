@@ -51,6 +51,46 @@ def test_the_answer_tells_errors_and_intervals(ask, table):
         assert row["is_inside"] == (low <= row["measured_s"] <= high)
 
 
+def test_a_row_that_cannot_be_is_told_by_line(ask, table):
+    """Milliseconds in a column of seconds: line 3 is named on the screen and in the JSON; a good row is not."""
+    before = plan(ask)["step_s"]
+    table({"seconds": before}, {"seconds": before / 1000})
+    screen = ask("calibrate", "--rows", "measured.csv")
+    assert screen.code == 0
+    assert "1 of 2 rows are suspicious" in screen.out
+    assert "measured.csv:3:" in screen.out
+    assert "measured.csv:2:" not in screen.out
+    answer = ask("calibrate", "--rows", "measured.csv", "--json")
+    (told,) = answer.json["answer"]["suspicious"]
+    assert "1,000 times less" in told
+    assert told in answer.err
+
+
+def test_under_strict_such_a_row_is_refused_and_nothing_is_saved(ask, table, tmp_path):
+    """Exit 2 with the line, no file; rows that agree are fitted as without --strict."""
+    before = plan(ask)["step_s"]
+    table({"seconds": before * 1e30})
+    answer = ask("calibrate", "--rows", "measured.csv", "--strict")
+    assert answer.code == 2
+    assert "measured.csv:2" in answer.err
+    assert not (tmp_path / "constants.toml").exists()
+    table({"seconds": before})
+    assert ask("calibrate", "--rows", "measured.csv", "--strict").code == 0
+    assert (tmp_path / "constants.toml").exists()
+
+
+def test_more_rows_than_enough_are_all_fitted_and_told(ask, table):
+    """21 rows: all count, and the answer says so; 20 are not worth a word."""
+    before = plan(ask)["step_s"]
+    table(*({"seconds": before} for _ in range(21)))
+    answer = ask("calibrate", "--rows", "measured.csv", "--json").json
+    assert answer["answer"]["num_rows"] == 21
+    assert any("all 21 rows are fitted" in each for each in answer["assumptions"])
+    table(*({"seconds": before} for _ in range(20)))
+    answer = ask("calibrate", "--rows", "measured.csv", "--json").json
+    assert not any("rows are fitted" in each for each in answer["assumptions"])
+
+
 def test_rows_of_two_chips_are_refused(ask, table):
     """Constants are of one chip; the message names both."""
     table({"seconds": 10.0}, {"seconds": 30.0, "gpu": "a100-80gb"})

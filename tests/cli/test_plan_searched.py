@@ -134,6 +134,13 @@ def test_a_search_that_is_interrupted_exits_130(ask, question, monkeypatch):
     assert "interrupted" in answer.err
 
 
+def test_the_launch_is_of_a_stack_that_can(ask, question):
+    """Adapters have no flag anywhere: the warning comes before the command. A given stack is the one that is shown."""
+    out = ask(*question, "--set", "recipe.lora_rank=8").out
+    assert out.index("megatron cannot run the layout as planned") < out.index("launch with megatron, not as planned")
+    assert "launch with torchtitan" in ask(*question, "--launch", "torchtitan").out
+
+
 def test_nothing_fits_exits_3_and_says_what_comes_nearest(ask):
     """A model of 405 billion parameters on one GPU: exit 3, and how far the nearest is from fitting."""
     answer = ask("plan", "llama-3.1-405b", "--on", "h100", "--batch", "1")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchledger.planner.calibration import Predict, fit
+from torchledger.planner.calibration import Predict, fit, suspicious
 from torchledger.planner.constants import Constants
 from torchledger.planner.errors import PlanError
 
@@ -78,3 +78,14 @@ def test_nine_of_ten_new_rows_lie_in_the_interval() -> None:
 def test_rows_that_cannot_be_are_refused(rows: list[tuple[Predict, float]]) -> None:
     with pytest.raises(PlanError):
         fit(rows, Constants())
+
+
+def test_rows_that_are_more_than_ten_times_off_are_named() -> None:
+    """Ten times more or less is within; a hair beyond is named with its place, by how much, and which way."""
+    rows = [("m.csv:2", 1.0, 10.0), ("m.csv:3", 10.0, 1.0), ("m.csv:4", 1.0, 10.01), ("m.csv:5", 400.0, 2.0)]
+    told = suspicious(rows)
+    assert [line.partition(": ")[0] for line in told] == ["m.csv:4", "m.csv:5"]
+    assert "10.0 times less" in told[0]
+    assert f"{400 / 2:g} times more" in told[1]
+    assert "2 s predicted" in told[1]
+    assert "6m 40s measured" in told[1]

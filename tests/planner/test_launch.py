@@ -11,7 +11,7 @@ import pytest
 
 from torchledger.machine import parse_cluster
 from torchledger.planner import PlanError
-from torchledger.planner.launch import TARGETS, launch
+from torchledger.planner.launch import TARGETS, default_launch, launch
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, NormSpec, OptimizerSpec, Recipe, Strategy
 
 CLUSTER = parse_cluster("h100x64")
@@ -245,6 +245,38 @@ def test_what_a_stack_cannot_do_is_a_named_reason(target, change, asked, reason)
     said = launch(DENSE, recipe, strategy, CLUSTER, target)
     assert any(reason in each for each in said.cannot), said.cannot
     assert not said.is_exact
+
+
+def test_a_layout_is_launched_with_its_own_stack_where_that_can():
+    """Megatron's layouts with Megatron-LM's flags; a stack without flags here has no command."""
+    strategy = Strategy("megatron", data_parallel=8, shard_level=1, micro_batch_size=1)
+    recipe = Recipe(batch_size=8, sequence_length=2048, precision="bf16")
+    own = default_launch(DENSE, recipe, strategy, CLUSTER)
+    assert own == launch(DENSE, recipe, strategy, CLUSTER, "megatron")
+    assert own.is_exact
+    assert default_launch(DENSE, recipe, replace(strategy, stack="maxtext"), CLUSTER) is None
+
+
+def test_where_its_own_stack_cannot_another_launches_it():
+    """Full recompute is no setting of DeepSpeed and is one of torchtitan: the note says why it is not DeepSpeed."""
+    strategy = Strategy("deepspeed", data_parallel=8, shard_level=3, micro_batch_size=1)
+    recipe = Recipe(batch_size=8, sequence_length=2048, precision="bf16", recompute="full")
+    assert not launch(DENSE, recipe, strategy, CLUSTER, "deepspeed").is_exact
+    other = default_launch(DENSE, recipe, strategy, CLUSTER)
+    assert other.is_exact
+    assert other.target == "torchtitan"
+    assert "deepspeed cannot run the layout as planned" in other.notes[0]
+    assert "full recompute" in other.notes[0]
+
+
+def test_where_no_stack_can_it_is_its_own_with_what_it_cannot():
+    """Adapters are a flag of none: the plan's own stack, not exact, with the reason."""
+    strategy = Strategy("megatron", data_parallel=8, micro_batch_size=1)
+    recipe = Recipe(batch_size=8, sequence_length=2048, precision="bf16", lora_rank=16)
+    assert not any(launch(DENSE, recipe, strategy, CLUSTER, target).is_exact for target in TARGETS)
+    own = default_launch(DENSE, recipe, strategy, CLUSTER)
+    assert own.target == "megatron"
+    assert any("low-rank adapters" in each for each in own.cannot)
 
 
 def test_uneven_stages_are_a_layout_of_megatron():

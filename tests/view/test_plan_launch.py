@@ -20,6 +20,15 @@ def test_the_command_stands_as_it_is_typed():
     assert "tensor-model-parallel-size 4" in text
 
 
+def test_what_cannot_be_stands_before_the_command():
+    """Adapters are no flag: said before the command is read, and again in its title."""
+    strategy = Strategy("megatron", data_parallel=8, micro_batch_size=1)
+    recipe = Recipe(batch_size=8, lora_rank=16)
+    text = draw(launch_screen(launch(presets.get("llama-3-8b"), recipe, strategy, parse_cluster("h100x8"), "megatron")))
+    assert text.index("cannot run the layout as planned") < text.index("launch with megatron, not as planned")
+    assert "not as planned" not in draw(launch_screen(of("megatron")))
+
+
 def test_where_the_flags_come_from():
     """The source and its date stand below."""
     assert of("megatron").source in draw(launch_screen(of("megatron")))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchledger.cli.documented import Documented
-from torchledger.cli.output import json_option, show, show_json
+from torchledger.cli.output import json_option, note, show, show_json
 
 if TYPE_CHECKING:
     from torchledger.machine import Chip
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     examples=(
         "torchledger calibrate --rows measured.csv      writes constants.toml",
         "torchledger calibrate --rows measured.csv -o h100.toml",
+        "torchledger calibrate --rows measured.csv --strict      nothing is saved where a row is suspicious",
     ),
 )
 @click.option(
@@ -42,11 +43,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the constants are saved.",
 )
+@click.option("--strict", is_flag=True, help="Exit 2, and save nothing, where a row is more than 10 times off.")
 @json_option
-def command(table: Path, output: Path, as_json: bool) -> None:
-    """Fit the planner's constants to 1 to 20 measured steps of your own cluster.
+def command(table: Path, output: Path, strict: bool, as_json: bool) -> None:
+    """Fit the planner's constants to measured steps of your own cluster.
 
-    `plan MODEL --constants FILE` then predicts with them, and with an interval.
+    1 to 20 rows are enough; where there are more, all are fitted. `plan MODEL --constants FILE` then predicts with
+    them, and with an interval. A row whose prediction is more than 10 times off is named: the table is wrong rather
+    than the constants.
 
     The table is CSV with a header: at least model (a preset, a model file), stack (megatron, fsdp2 ...), gpu, n_gpus,
     precision, seq, global_batch, micro_batch, recompute (none, selective, full) and step_time_s (or
@@ -54,7 +58,7 @@ def command(table: Path, output: Path, as_json: bool) -> None:
     schedule, cp, ep; and what else of the cluster and the recipe a row knows (island, network_gbit_s, optimizer ...).
     A row that only has memory is left out. docs/measured-rows.md has every column.
     """
-    from torchledger.planner.calibration import fit
+    from torchledger.planner.calibration import fit, suspicious
     from torchledger.planner.calibration_file import fitted_to_toml
     from torchledger.planner.constants import default_constants
     from torchledger.planner.measured import read_rows
@@ -63,10 +67,15 @@ def command(table: Path, output: Path, as_json: bool) -> None:
     chip = _one_chip(table, rows)
     start = default_constants(chip)
     predicts = [_predict(row) for row in rows]
+    told = suspicious([(row.place, _step_s(row), predict(start)) for row, predict in zip(rows, predicts, strict=True)])
+    if told and strict:
+        raise click.UsageError("\n".join((*told, "nothing is saved (--strict)")))
     fitted = fit([(predict, _step_s(row)) for predict, row in zip(predicts, rows, strict=True)], start)
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     output.write_text(fitted_to_toml(fitted, chip, rows=str(table), date=today), encoding="utf-8")
-    _show((table, output), rows, predicts, (start, fitted), as_json=as_json)
+    _show((table, output), rows, predicts, (start, fitted), told, as_json=as_json)
+    for line in told if as_json else ():  # the screen has them
+        note(line)
 
 
 def _show(
@@ -74,9 +83,11 @@ def _show(
     rows: Sequence[MeasuredRow],
     predicts: Sequence[Predict],
     constants: tuple[Constants, Fitted],
+    told: tuple[str, ...],
     *,
     as_json: bool,
 ) -> None:
+    from torchledger.planner.calibration import ENOUGH
     from torchledger.planner.calibration_file import constant_range
     from torchledger.view.plan_calibration import RowFit, calibration_screen
 
@@ -86,6 +97,8 @@ def _show(
         for row, predict in zip(rows, predicts, strict=True)
     ]
     assumptions = tuple(dict.fromkeys(f"{row.place}: {each}" for row in rows for each in row.assumed))
+    if len(rows) > ENOUGH:
+        assumptions = (f"all {len(rows)} rows are fitted; 1 to {ENOUGH} are enough", *assumptions)
     if as_json:
         answer = {
             "num_rows": fitted.num_rows,
@@ -94,11 +107,12 @@ def _show(
             "constants": asdict(fitted.constants),
             "intervals": {name: constant_range(fitted, name) for name in fitted.names},
             "rows": [{**asdict(each), "is_inside": each.is_inside} for each in fits],
+            "suspicious": list(told),
             "path": str(output),
         }
         show_json("calibrate", {"rows": str(table)}, answer, assumptions)
     else:
-        show(calibration_screen(fitted, start, fits, saved=str(output), assumptions=assumptions))
+        show(calibration_screen(fitted, start, fits, saved=str(output), assumptions=assumptions, suspicious=told))
 
 
 def _one_chip(table: Path, rows: Sequence[MeasuredRow]) -> Chip:

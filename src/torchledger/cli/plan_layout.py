@@ -20,6 +20,7 @@ from torchledger.view.plan_record import plan_to_dict, question_to_dict
 from torchledger.view.screen import Block, Row, Table, assumed
 
 if TYPE_CHECKING:
+    from torchledger.planner.launch import Launch
     from torchledger.planner.remedy import Remedy
 
 
@@ -46,11 +47,17 @@ def answer_layout(model: str | None, options: Mapping[str, Any], *, as_json: boo
         return
     plan = full_plan(asked, constants, terms, typed)
     found = () if plan.fits is not False else _remedies(plan, constants)
+    launched = launch_of(plan, typed.get("launch"))
     if as_json:
         answer = {**plan_to_dict(plan), "remedies": [_remedy_to_dict(each) for each in found]}
-        show_json("plan", question_to_dict(plan), {**answer, **launch_answer(plan, typed)}, plan.assumptions)
+        show_json(
+            "plan",
+            question_to_dict(plan),
+            {**answer, **launch_answer(launched)},
+            plan.assumptions,
+        )
     else:
-        before_last = (*_remedy_table(found), *launch_blocks(plan, typed.get("launch")))
+        before_last = (*_remedy_table(found), *launch_blocks(launched))
         show(with_blocks(plan, before_last, terms.currency))
     write_files(plan, typed, currency=terms.currency)
     if plan.fits is False:
@@ -75,24 +82,31 @@ def with_blocks(plan: Plan, blocks: Sequence[Block], currency: str) -> tuple[Blo
     return (*screen[: len(screen) - last], *blocks, *screen[len(screen) - last :])
 
 
-def launch_blocks(plan: Plan, target: str | None) -> tuple[Block, ...]:
-    """The command that launches the plan, where one is asked for."""
+def launch_of(plan: Plan, target: str | None) -> Launch | None:
+    """How the plan is launched, where it is asked."""
     if target is None:
-        return ()
+        return None
     from torchledger.planner.launch import launch
+
+    return launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, target)
+
+
+def launch_blocks(launched: Launch | None) -> tuple[Block, ...]:
+    """The command that launches the plan, where there is one."""
+    if launched is None:
+        return ()
     from torchledger.view.plan_launch import launch_screen
 
-    return launch_screen(launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, target))
+    return launch_screen(launched)
 
 
-def launch_answer(plan: Plan, typed: Mapping[str, Any]) -> dict[str, Any]:
+def launch_answer(launched: Launch | None) -> dict[str, Any]:
     """The same for `--json`."""
-    if typed.get("launch") is None:
+    if launched is None:
         return {}
-    from torchledger.planner.launch import launch
     from torchledger.view.plan_launch import launch_to_dict
 
-    return {"launch": launch_to_dict(launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, typed["launch"]))}
+    return {"launch": launch_to_dict(launched)}
 
 
 def short_by(plan: Plan, found: Sequence[Remedy]) -> str:

@@ -12,14 +12,15 @@ from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import is_quiet, show, show_json
 from torchledger.cli.plan_asked import NO_LAYOUT, Layout, typed_options
 from torchledger.cli.plan_files import write_files
-from torchledger.cli.plan_layout import full_plan, launch_answer, launch_blocks, with_blocks
+from torchledger.cli.plan_layout import full_plan, launch_answer, launch_blocks, launch_of, with_blocks
 from torchledger.cli.progress import Progress
 from torchledger.cli.terms import Terms
 from torchledger.config import ConfigError
 from torchledger.machine import Cluster
 from torchledger.planner.constants import Constants
 from torchledger.planner.estimator import Estimator
-from torchledger.planner.launch import TARGETS
+from torchledger.planner.launch import Launch, default_launch
+from torchledger.planner.outcome import Plan
 from torchledger.planner.search import NUM_BEST, Found, search, search_chips
 from torchledger.planner.search_costs import LayoutCosts
 from torchledger.planner.search_grid import Axes
@@ -74,19 +75,24 @@ def answer_search(
     cluster = replace(asked.cluster, num_chips=best.strategy.num_ranks)
     chosen = replace(asked, recipe=best.recipe, strategy=best.strategy, cluster=cluster)
     plan = full_plan(chosen, constants, terms, typed)
-    target = typed.get("launch") or (asked.strategy.stack if asked.strategy.stack in TARGETS else None)
+    launched = _launched(plan, typed) if found.best else None
     if as_json:
         answer = {"search": found_to_dict(found, seconds=seconds), **plan_to_dict(plan)}
-        launched = launch_answer(plan, {"launch": target if found.best else None})
-        show_json("plan", question_to_dict(plan), {**answer, **launched}, plan.assumptions)
+        show_json("plan", question_to_dict(plan), {**answer, **launch_answer(launched)}, plan.assumptions)
     else:
         searched = search_screen(found, top=options["top"], seconds=seconds, currency=terms.currency)
-        launched_blocks = launch_blocks(plan, target if found.best else None)
-        first, *rest = with_blocks(plan, launched_blocks, terms.currency)
+        first, *rest = with_blocks(plan, launch_blocks(launched), terms.currency)
         show((first, *searched, *rest))
     write_files(plan, typed, found=found, currency=terms.currency)
     if not found.best:
         raise DoesNotFit(_nothing(found, asked))
+
+
+def _launched(plan: Plan, typed: Mapping[str, Any]) -> Launch | None:
+    """With the stack that was asked for, or with one that can."""
+    if (target := typed.get("launch")) is not None:
+        return launch_of(plan, target)
+    return default_launch(plan.spec, plan.recipe, plan.strategy, plan.cluster)
 
 
 def _show_reasons(asked: Layout, found: Found, seconds: float, *, top: int, as_json: bool) -> None:

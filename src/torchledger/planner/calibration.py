@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from torchledger.planner.constants import Constants
 from torchledger.planner.errors import PlanError
+from torchledger.units import format_duration, format_number
 
 #: Seconds of a step under some constants.
 Predict = Callable[[Constants], float]
@@ -46,6 +47,10 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
 _SIGMA, _SIGMA_ROWS = 0.08, 3.0
+#: Rows after which more tell little of a few constants.
+ENOUGH = 20
+#: Farther off than so many times a wrong unit, column or layout is likelier than a slow cluster.
+_MOST_TIMES_OFF = 10.0
 _STEP, _ROUNDS, _LARGEST_MOVE = 0.02, 8, 0.5
 #: Degrees of freedom of the rows' spread: a run that thrashed or was disturbed must not move the constants (Student's t
 #: in place of a normal, Gelman et al., section 17.2), and how often the weights that follow from it are renewed.
@@ -133,6 +138,27 @@ def fit(
         before=_error(seen, start),
         after=_error(seen, now),
     )
+
+
+def suspicious(rows: Sequence[tuple[str, float, float]]) -> tuple[str, ...]:
+    """Rows that the default constants predict more than 10 times off, each with what to look at.
+
+    Args:
+        rows: each row's place, its measured and its predicted seconds.
+
+    >>> suspicious([("m.csv:2", 1.0, 1.2), ("m.csv:3", 0.001, 1.2)])
+    ('m.csv:3: 1.2 s predicted, 1 ms measured, 1,200 times less: look at its unit, its number of chips and its layout',)
+    """
+    return tuple(
+        f"{place}: {format_duration(predicted)} predicted, {format_duration(measured)} measured,"
+        f" {_times(predicted / measured)}: look at its unit, its number of chips and its layout"
+        for place, measured, predicted in rows
+        if not 1 / _MOST_TIMES_OFF <= predicted / measured <= _MOST_TIMES_OFF
+    )
+
+
+def _times(ratio: float) -> str:
+    return f"{format_number(max(ratio, 1 / ratio))} times {'less' if ratio > 1 else 'more'}"
 
 
 class _Seen(NamedTuple):

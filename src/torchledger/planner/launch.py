@@ -12,7 +12,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -122,6 +122,28 @@ def launch(
         (*facts["notes"], *said.notes, *assumed),
         f"{facts['source']} ({facts['date']})",
     )
+
+
+def default_launch(spec: ModelSpec, recipe: Recipe, strategy: Strategy, cluster: Cluster) -> Launch | None:
+    """How a layout is launched where nobody says with what: with the stack that it was planned for.
+
+    Where that cannot run the layout as planned, with the first that can, which its notes say; where none can, with its
+    own after all, and what it cannot do. Nothing for a stack without flags here.
+    """
+    if strategy.stack not in _WRITERS:
+        return None
+    own = launch(spec, recipe, strategy, cluster, strategy.stack)
+    if own.is_exact:
+        return own
+    others = (launch(spec, recipe, strategy, cluster, target) for target in TARGETS if target != own.target)
+    found = next((each for each in others if each.is_exact), None)
+    if found is None:
+        return own
+    why = (
+        f"{own.target} cannot run the layout as planned ({'; '.join(own.cannot)}), {found.target} can;"
+        f" seconds and bytes above are those of {own.target}'s kernels"
+    )
+    return replace(found, notes=(why, *found.notes))
 
 
 def _starter(num_ranks: int, cluster: Cluster, chips_per_host: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -37,7 +37,13 @@ class RowFit:
 
 
 def calibration_screen(
-    fitted: Fitted, start: Constants, rows: Sequence[RowFit], *, saved: str, assumptions: Sequence[str] = ()
+    fitted: Fitted,
+    start: Constants,
+    rows: Sequence[RowFit],
+    *,
+    saved: str,
+    assumptions: Sequence[str] = (),
+    suspicious: Sequence[str] = (),
 ) -> tuple[Block, ...]:
     """What the calibration did.
 
@@ -47,10 +53,13 @@ def calibration_screen(
         rows: every row.
         saved: where the constants were written.
         assumptions: what was assumed of the rows.
+        suspicious: rows that are off by so much that the table is doubted, one line each.
     """
+    doubt = f"{len(suspicious)} of {len(rows)} rows are suspicious: correct or leave them out, and fit again"
     inside = sum(row.is_inside for row in rows)
     return (
         Lines((calibration_headline(fitted),), mark="headline"),
+        *((Lines(tuple(suspicious), doubt, "warning"),) if suspicious else ()),
         Lines((f"saved in {saved}; `torchledger plan MODEL ... --constants {saved}` uses them",)),
         _constants(fitted, start),
         _rows(rows, f"{inside} of {len(rows)} measured steps lie in their 90 % interval"),

@@ -9,12 +9,13 @@ from torchledger.view.screen import Block, Lines
 
 
 def launch_screen(launch: Launch) -> tuple[Block, ...]:
-    """The command line of one host, ready to be copied."""
-    lines = tuple(launch.command.split("\n"))
-    blocks: list[Block] = [Lines(lines, f"launch with {launch.target}", "code")]
-    blocks += [Lines(tuple(text.rstrip("\n").split("\n")), name, "code") for name, text in launch.files.items()]
+    """The command line of one host, ready to be copied; before it what it does not do of the layout."""
+    blocks: list[Block] = []
     if launch.cannot:
         blocks.append(Lines(launch.cannot, f"{launch.target} cannot run the layout as planned", "warning"))
+    title = f"launch with {launch.target}{', not as planned' if launch.cannot else ''}"
+    blocks.append(Lines(tuple(launch.command.split("\n")), title, "code"))
+    blocks += [Lines(tuple(text.rstrip("\n").split("\n")), name, "code") for name, text in launch.files.items()]
     blocks.append(Lines((*launch.notes, f"flags: {launch.source}"), mark="note"))
     return tuple(blocks)
 
