@@ -10,7 +10,7 @@ from torchledger.machine import parse_cluster
 from torchledger.planner import plan as planning
 from torchledger.planner.bound import floor_s, floors, smallest_split
 from torchledger.planner.bound_product import Size
-from torchledger.planner.bound_rows import rows
+from torchledger.planner.bound_rows import Placing
 from torchledger.planner.efficiency import line_s
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.search import search
@@ -275,12 +275,23 @@ def test_the_smallest_split_divides_everything():
 
 def test_rows_that_another_is_nowhere_above_are_left_out():
     """Of interleaved orders over even layers, more chunks wait less and keep more: the least of each stays."""
-    orders = tuple(Order("interleaved", chunks) for chunks in (2, 3, 6))
-    found = rows((*orders, Order("gpipe", 1)), 4, 48, 16, embeddings_as_layers=False)
+    spec = ModelSpec("m", 100, 64, 48, 96, AttentionSpec(12), MlpSpec(510))
+    placing = Placing(spec, (("embedding", ()), ("layer", ((0, 48),)), ("head", ())), embeddings_as_layers=False)
+    orders = (*(Order("interleaved", chunks) for chunks in (2, 3, 6)), Order("gpipe", 1))
+    found = placing.rows(orders, 4, 16)
     # 48 layers over 4 ranks: 12 each; with 6 chunks the first chunks of the three ranks before have 2 layers each
-    assert found.time == ((True, 12, 3 * 2, 12, 2 * 2),)
+    assert [row.ranks[-1] for row in found.time] == [((0, 12, 1), (1, 3 * 2, 0))]
     # c chunks of 12/c layers: on the first rank 2·3 + (c - 1)·4 + 1 of them are in flight, on the last (c - 1)·4 + 1
     alive = {((6 + (c - 1) * 4 + 1) * 12 // c, ((c - 1) * 4 + 1) * 12 // c) for c in (2, 3, 6)}
-    assert {row[2:] for row in found.hold} == alive
+    assert {(row.alive_first[1], row.alive_last[1]) for row in found.hold} == alive
     # GPipe's first rank has all 16 micro-batches in flight, so its row is above all of them
     assert (16 * 12, 16 * 12) not in alive
+
+
+def test_a_rank_holds_the_kinds_of_layers_that_it_holds():
+    """With one dense layer before 7 mixtures, the first of 4 ranks has one of each and the others two mixtures."""
+    spec = ModelSpec("m", 100, 64, 8, 96, AttentionSpec(12), MlpSpec(510))
+    kinds = (("embedding", ()), ("layer", ((0, 1),)), ("layer", ((1, 7),)), ("head", ()))
+    found = Placing(spec, kinds, embeddings_as_layers=False).rows((Order("1f1b", 1),), 4, 8)
+    assert found.hold == (((1, 1, 1, 0), (0, 0, 2, 1), (4, 4, 4, 0), (0, 0, 2, 1)),)
+    assert found.time[0].ranks[0] == ((1, 1, 1, 0), (0, 0, 0, 0))

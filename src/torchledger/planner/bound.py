@@ -18,13 +18,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.ledger import CONTRACTIONS, Line
+from torchledger.planner.assembly import Runs
 from torchledger.planner.block import Piece, pieces
 from torchledger.planner.bound_product import Product, Seen, product_of
 from torchledger.planner.constants import Constants
 from torchledger.planner.efficiency import Chipset
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.stack import stack
-from torchledger.planner.stage import Block
+from torchledger.planner.stage import Block, BlockKind
 from torchledger.spec import ModelSpec, Strategy
 
 _PHASES = ("forward", "recompute", "backward", "weight")
@@ -74,6 +75,7 @@ class PieceFloor(NamedTuple):
 
     Attributes:
         kind: of the block.
+        runs: where its layers are.
         num_layers: how many such blocks the model has.
         phases: forward, recompute, backward, weight.
         kept_bytes: of one sequence.
@@ -83,7 +85,8 @@ class PieceFloor(NamedTuple):
         expert_parameters, expert_trainable: the same of all its routed experts.
     """
 
-    kind: str
+    kind: BlockKind
+    runs: Runs
     num_layers: int
     phases: tuple[PhaseFloor, ...]
     kept_bytes: Share
@@ -209,6 +212,7 @@ def _piece_floor(asked: _Asked, seen: tuple[Piece, ...], bare: Block) -> PieceFl
     beside = [_beside_bytes(block) if always.is_all else 0.0 for block in blocks]
     return PieceFloor(
         kind=blocks[0].kind,
+        runs=seen[0].runs,
         num_layers=seen[0].num_layers,
         phases=tuple(_phase_floor(asked, phase, (*blocks, fewer, bare), always) for phase in _PHASES),
         kept_bytes=_fit(kept, split),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from operator import mul
+from typing import NamedTuple
 
 from torchledger.formula import parts
 from torchledger.planner.block import exchanges_of
 from torchledger.planner.bound import PieceFloor, Share, floors
 from torchledger.planner.bound_memory import LeastMemory, RankBytes
-from torchledger.planner.bound_rows import FILLED, SPLIT, Rows, TimeRow, rows
+from torchledger.planner.bound_rows import FILLED, SPLIT, Placing, Rows, TimeRow
 from torchledger.planner.bound_sharing import LeastSharing, with_copies
 from torchledger.planner.data_parallel import exposed
 from torchledger.planner.estimator import Costed, Estimator, Stages
@@ -102,6 +103,10 @@ class Bounds:
         self._helds: dict[tuple[object, ...], RankBytes] = {}
         plain = self._floors_of(Strategy(), recipe.recompute)
         self._memory = LeastMemory(estimator, base, axes, plain)
+        self._num_layers = [floor.num_layers for floor in plain]
+        kinds = tuple((floor.kind, floor.runs) for floor in plain)
+        together = self._stack.embeddings_as_layers
+        self._placing = Placing(estimator.spec, kinds, embeddings_as_layers=together)
         self._sharing = LeastSharing(estimator, base, axes, plain)
         self._shares = any(level in self._stack.shard_levels for level in axes.shard_levels if level)
         self._trainable = Share(
@@ -117,7 +122,7 @@ class Bounds:
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
         found = self._rows(strategy, orders, number)
-        peaks = self._memory.bytes_of(strategy, self._held(strategy, recompute).of(size), found.hold)
+        peaks = self._memory.bytes_of(strategy, self._held(strategy, recompute), size, found.hold)
         if min(peaks.values()) > self._capacity:
             return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
         rank, exchanged = self._rank(strategy, recompute), self._exchanges(strategy, recompute)
@@ -128,12 +133,12 @@ class Bounds:
             ]
             blocks.append((phases[0], phases[1] + phases[2], phases[3]))
         plain = [(forward + backward, weight) for forward, backward, weight in blocks]
-        pipeline_s, bubble_s = _pipeline_s(rank.parts, plain, stages, number, found.time)
+        pipeline_s, bubble_s = _pipeline_s(self._num_layers, plain, stages, number, found.time)
         pairs = {}
         for kind, peak in peaks.items():
             seconds = pipeline_s
             if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
-                seconds, _ = _pipeline_s(rank.parts, self._with(blocks, shared), stages, number, found.time)
+                seconds, _ = _pipeline_s(self._num_layers, self._with(blocks, shared), stages, number, found.time)
             pairs[kind] = (self._step_s(strategy, seconds), peak)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s, number / stages)
         return Least(pairs, cause, cause_s)
@@ -204,7 +209,7 @@ class Bounds:
             for floor, sent in zip(floors_, exchanged.seconds, strict=True):
                 *rest, weight = [phase.least_s(ranks, is_cut=cut) / tokens for phase in floor.phases]
                 blocks.append((sum(rest) + sum(sent) / number, weight))
-            pipeline_s, bubble_s = _pipeline_s(floors_, blocks, stages, number, found.time)
+            pipeline_s, bubble_s = _pipeline_s(self._num_layers, blocks, stages, number, found.time)
             seconds = self._step_s(strategy, pipeline_s)
             if seconds < step_s:
                 step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
@@ -212,7 +217,7 @@ class Bounds:
         peaks: dict[ShardKind, float] = {}
         for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}:
             held = self._held(replace(strategy, sequence_parallel=split), recompute)
-            for kind, peak in self._memory.bytes_of(strategy, held, single.hold).items():
+            for kind, peak in self._memory.bytes_of(strategy, held, 1, single.hold).items():
                 peaks[kind] = min(peak, peaks.get(kind, math.inf))
         return Least({kind: (step_s, peak) for kind, peak in peaks.items()}, cause, cause_s)
 
@@ -224,9 +229,7 @@ class Bounds:
         return running * self._stretch + self._estimator.constants.step_s
 
     def _rows(self, strategy: Strategy, orders: tuple[Order, ...], number: int) -> Rows:
-        together = self._stack.embeddings_as_layers
-        num_layers = self._estimator.spec.num_layers
-        return rows(orders, strategy.pipeline_parallel, num_layers, number, embeddings_as_layers=together)
+        return self._placing.rows(orders, strategy.pipeline_parallel, number)
 
     def _rank(self, strategy: Strategy, recompute: Recompute) -> Rank:
         sequences = strategy.micro_batch_size / strategy.context_parallel
@@ -255,13 +258,12 @@ class Bounds:
             floors_ = self._floors_of(strategy, recompute)
             # scores in memory: of the tokens that a rank has with themselves
             each = 1 / (tokens * tokens if self._is_math else tokens)
-            layers = [floor for floor in floors_ if floor.kind == "layer"]
             head = next(floor for floor in floors_ if floor.kind == "head")
             found = self._helds[key] = RankBytes(
-                min(floor.kept_bytes.at(ranks) for floor in layers) * each,
-                min(floor.beside_bytes.at(ranks) for floor in layers) * each,
+                tuple(0.0 if floor is head else floor.kept_bytes.at(ranks) * each for floor in floors_),
+                tuple(floor.beside_bytes.at(ranks) * each if floor.kind == "layer" else 0.0 for floor in floors_),
                 (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
-                min(floor.less_bytes for floor in (*layers, head)),
+                min(floor.less_bytes for floor in floors_),
             )
         return found
 
@@ -311,46 +313,31 @@ class Bounds:
         return Exchanged(tuple(blocks), causes)
 
 
-class _Placed(Protocol):
-    """A block with its kind and how many of it the model has."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def num_layers(self) -> int: ...
-
-
 def _pipeline_s(
-    parts_: Sequence[_Placed],
+    num_layers: Sequence[int],
     blocks: Sequence[tuple[float, float]],
     stages: int,
     number: int,
-    rows_: Sequence[TimeRow],
+    rows: Sequence[TimeRow],
 ) -> tuple[float, float]:
     """Seconds of the micro-batches at the least, and how much of them is bubble.
 
-    Blocks are (seconds without weight gradients, seconds of those).
+    Blocks are (seconds without weight gradients, seconds of those); `num_layers` how many of each the model has.
     """
-    total = end = end_whole = 0.0
-    layer = layer_whole = math.inf
-    for part, (seconds, weight) in zip(parts_, blocks, strict=True):
-        whole = seconds + weight
-        total += whole * part.num_layers
-        if part.kind == "layer":
-            layer, layer_whole = min(layer, seconds), min(layer_whole, whole)
-        elif part.kind != "embedding":
-            end += seconds * part.num_layers
-            end_whole += whole * part.num_layers
-    mean = number * total / stages
+    split = [seconds for seconds, _ in blocks]
+    whole = [seconds + weight for seconds, weight in blocks]
+    mean = number * sum(map(mul, whole, num_layers)) / stages
     if stages == 1:
         return mean, 0.0
     least = math.inf
-    for is_whole, last, before, most, before_most in rows_:
-        each, ends = (layer_whole, end_whole) if is_whole else (layer, end)
-        waits = number * (last * each + ends) + before * each if before or last else 0.0
-        busy = number * (last * layer_whole + end_whole) if last else 0.0
-        least = min(least, max(mean, waits, busy, (number * most + before_most) * each, number * most * layer_whole))
+    for is_whole, ranks in rows:
+        waited = whole if is_whole else split
+        longest = mean
+        for held, before in ranks:
+            busy = number * sum(map(mul, whole, held))
+            own = busy if is_whole else number * sum(map(mul, split, held))
+            longest = max(longest, busy, own + sum(map(mul, waited, before)))
+        least = min(least, longest)
     return least, least - mean
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import NamedTuple
 
 from torchledger.planner.bound import PieceFloor
-from torchledger.planner.bound_rows import HoldRow
+from torchledger.planner.bound_rows import Counts, HoldRow
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.memory import Skeleton, skeleton
 from torchledger.planner.search_grid import Axes, ShardKind
@@ -28,27 +29,23 @@ class RankBytes(NamedTuple):
     """Activations of one rank of a tensor and context parallel group, for one sequence.
 
     Attributes:
-        kept: of the layer that keeps least.
-        beside: what the backward pass of the layer that needs least holds beside.
+        kept: by block; nothing of the head, whose own is in its spike.
+        beside: by block, what the backward pass of a layer holds beside.
         spike: what the head holds at the loss.
         less: by how much beside and spike are less whatever the number of sequences.
     """
 
-    kept: float
-    beside: float
+    kept: tuple[float, ...]
+    beside: tuple[float, ...]
     spike: float
     less: float
 
-    def of(self, size: int) -> RankBytes:
-        """The same for a micro-batch of so many sequences."""
-        return RankBytes(self.kept * size, self.beside * size, self.spike * size, self.less)
-
 
 class _Ends(NamedTuple):
-    """Skeletons under one sharding: of the first and the last rank by how many layers they hold, and of the mean."""
+    """Skeletons under one sharding: of the first and the last rank by what they hold, and of the mean."""
 
-    first: dict[int, Skeleton]
-    last: dict[int, Skeleton]
+    first: dict[Counts, Skeleton]
+    last: dict[Counts, Skeleton]
     mean: float
 
 
@@ -72,22 +69,28 @@ class LeastMemory:
         self._resident = 1 - estimator.recipe.offload_activations
         self._known: dict[tuple[int, ...], dict[ShardKind, _Ends]] = {}
 
-    def bytes_of(self, strategy: Strategy, held: RankBytes, rows: Sequence[HoldRow]) -> dict[ShardKind, float]:
+    def bytes_of(
+        self, strategy: Strategy, held: RankBytes, size: int, rows: Sequence[HoldRow]
+    ) -> dict[ShardKind, float]:
         """The least of layouts with these numbers of ranks and these orders, by kind of sharding.
 
-        `held` is of one micro-batch.
+        `held` is of one sequence, `size` how many a micro-batch has.
         """
-        kept = held.kept * self._resident
-        beside, spike = max(0.0, held.beside + held.less), max(0.0, held.spike + held.less)
+        alive = []
+        for row in rows:
+            kept = [
+                sum(each * count for each, count in zip(held.kept, counts, strict=True)) * size * self._resident
+                for counts in (row.alive_first, row.alive_last)
+            ]
+            layer = max((each for each, count in zip(held.beside, row.first, strict=True) if count), default=0.0)
+            first = kept[0] + max(0.0, layer * size + held.less)
+            alive.append((row.first, first, row.last, kept[1] + max(0.0, held.spike * size + held.less)))
         found = {}
         for kind, (firsts, lasts, mean) in self._ends(strategy, rows).items():
             least = math.inf
-            for row in rows:
-                first, last = firsts[row.first], lasts[row.last]
-                most = max(
-                    first.standing + first.at_layer + kept * row.alive_first + beside,
-                    last.standing + last.at_head + kept * row.alive_last + spike,
-                )
+            for first_blocks, first, last_blocks, last in alive:
+                one, other = firsts[first_blocks], lasts[last_blocks]
+                most = max(one.standing + one.at_layer + first, other.standing + other.at_head + last)
                 least = min(least, most)
             found[kind] = max(least, mean) - _ROUNDING
         return found
@@ -110,11 +113,9 @@ class LeastMemory:
         for sharding, ends in found.items():
             for row in rows:
                 if row.first not in ends.first:
-                    ends.first[row.first] = self._skeleton(
-                        strategy, sharding, self._end(strategy, "embedding", row.first)
-                    )
+                    ends.first[row.first] = self._skeleton(strategy, sharding, self._totals(strategy, row.first))
                 if row.last not in ends.last:
-                    ends.last[row.last] = self._skeleton(strategy, sharding, self._end(strategy, "head", row.last))
+                    ends.last[row.last] = self._skeleton(strategy, sharding, self._totals(strategy, row.last))
         return found
 
     def _shardings(self, strategy: Strategy) -> list[ShardKind]:
@@ -132,34 +133,27 @@ class LeastMemory:
 
     def _mean(self, strategy: Strategy) -> StageTotals:
         stages = strategy.pipeline_parallel
-        return self._totals(strategy, [(floor, floor.num_layers / stages) for floor in self._floors], stages)
+        return self._totals(strategy, [floor.num_layers / stages for floor in self._floors])
 
-    def _end(self, strategy: Strategy, kind: str, num_layers: int) -> StageTotals:
-        """A rank with the embedding or the head and so many layers of the plainest kind."""
-        stages = strategy.pipeline_parallel
-        if stages == 1:
-            return self._totals(strategy, [(floor, floor.num_layers) for floor in self._floors], 1)
-        plain = _plainest([floor for floor in self._floors if floor.kind == "layer"], strategy.tensor_parallel)
-        ends = [(floor, 1.0) for floor in self._floors if floor.kind == kind]
-        return self._totals(strategy, [*ends, *((floor, num_layers) for floor in plain)], stages)
-
-    def _totals(self, strategy: Strategy, held: Sequence[tuple[PieceFloor, float]], stages: int) -> StageTotals:
-        ranks = strategy.tensor_parallel
+    def _totals(self, strategy: Strategy, counts: Sequence[float]) -> StageTotals:
+        """Of a rank with so many of each block; a part of one has no largest layer, embedding or head."""
+        ranks, floors = strategy.tensor_parallel, self._floors
         own = 1 / (strategy.expert_parallel * (strategy.expert_tensor_parallel or ranks))
-        layers = [(floor, count) for floor, count in held if floor.kind == "layer" and count >= 1]
-        dense = min((floor.parameters.at(ranks) for floor, _ in layers), default=0.0)
-        expert = min((floor.expert_parameters * own for floor, _ in layers), default=0.0)
-        whole = [(floor.kind, floor.parameters.at(ranks)) for floor, count in held if count >= 1]
-        embedding = sum(size for kind, size in whole if kind == "embedding")
-        head = sum(size for kind, size in whole if kind == "head")
+        dense = [floor.parameters.at(ranks) for floor in floors]
+        trained = [floor.trainable.at(ranks) for floor in floors]
+        whole = [(floor, size) for floor, size, count in zip(floors, dense, counts, strict=True) if count >= 1]
+        layers = [(size, floor.expert_parameters * own) for floor, size in whole if floor.kind not in _ENDS]
+        largest = max(layers, key=sum, default=(0.0, 0.0))
+        embedding = sum(size for floor, size in whole if floor.kind == "embedding")
+        head = sum(size for floor, size in whole if floor.kind == "head")
         return StageTotals(
-            num_parameters=int(sum(floor.parameters.at(ranks) * count for floor, count in held)),
-            num_expert_parameters=int(sum(floor.expert_parameters * own * count for floor, count in held)),
-            num_trainable=int(sum(floor.trainable.at(ranks) * count for floor, count in held)),
-            num_trainable_expert=int(sum(floor.expert_trainable * own * count for floor, count in held)),
+            num_parameters=int(sum(map(mul, dense, counts))),
+            num_expert_parameters=int(sum(map(mul, (each.expert_parameters * own for each in floors), counts))),
+            num_trainable=int(sum(map(mul, trained, counts))),
+            num_trainable_expert=int(sum(map(mul, (each.expert_trainable * own for each in floors), counts))),
             num_ends=int(embedding + head),
-            largest_layer=int(dense),
-            largest_layer_expert=int(expert),
+            largest_layer=int(largest[0]),
+            largest_layer_expert=int(largest[1]),
             embedding=int(embedding),
             head=int(head),
             largest_tensor=0,
@@ -171,8 +165,11 @@ class LeastMemory:
             head_bytes=0,
             largest_block=0,
             output_bytes=0,
-            num_neighbours=min(1, stages - 1),
+            num_neighbours=min(1, strategy.pipeline_parallel - 1),
         )
+
+
+_ENDS = frozenset({"embedding", "head"})
 
 
 def _sharded(strategy: Strategy, level: int, *, reshard: bool) -> Strategy:
@@ -189,9 +186,3 @@ def _sharded(strategy: Strategy, level: int, *, reshard: bool) -> Strategy:
         expert_parallel=strategy.expert_parallel,
         expert_tensor_parallel=strategy.expert_tensor_parallel,
     )
-
-
-def _plainest(layers: Sequence[PieceFloor], ranks: int) -> Sequence[PieceFloor]:
-    """The kind of layer with the fewest parameters, if it has fewest of both kinds."""
-    least = min(layers, key=lambda each: (each.parameters.at(ranks), each.expert_parameters))
-    return (least,) if all(least.expert_parameters <= each.expert_parameters for each in layers) else ()

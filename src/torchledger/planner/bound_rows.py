@@ -1,15 +1,18 @@
-"""How a model's layers lie over pipeline ranks under an order: what bounds of seconds and bytes need of it."""
+"""Which blocks pipeline ranks hold under an order, as counts: what bounds of seconds and bytes need of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
-from torchledger.planner.assembly import layers_of_chunks
-from torchledger.planner.schedule import in_flight, parts
+from torchledger.planner.assembly import Runs, assemble
+from torchledger.planner.schedule import in_flight
 from torchledger.planner.search_grid import Order
+from torchledger.planner.stage import BlockKind
+from torchledger.spec import ModelSpec, Strategy
+
+#: How many of each of the model's distinct blocks.
+Counts = tuple[int, ...]
 
 #: Schedules in which a rank waits for the first micro-batch, and those before it for its last.
 FILLED: frozenset[str] = frozenset({"gpipe", "1f1b", "interleaved", "zero-bubble"})
@@ -22,31 +25,26 @@ class TimeRow(NamedTuple):
 
     Attributes:
         is_whole: whether weight gradients are a part of what others wait for.
-        last: layers of the last rank, all chunks.
-        before: layers of the first chunks of all ranks but the last; 0 where a rank's waiting is not known.
-        most: layers of the latest of the other ranks that have most.
-        before_most: layers of the first chunks of the ranks before that one.
+        ranks: of the latest rank of each composition, its blocks and those of the first chunks of all ranks before it
+            (none where a rank's waiting is not known).
     """
 
     is_whole: bool
-    last: int
-    before: int
-    most: int
-    before_most: int
+    ranks: tuple[tuple[Counts, Counts], ...]
 
 
 class HoldRow(NamedTuple):
     """What the bytes of the first and the last rank depend on.
 
     Attributes:
-        first, last: layers that they hold, all chunks.
-        alive_first, alive_last: layers whose activations are alive at the worst moment, each as often as it is.
+        first, last: blocks that they hold, all chunks.
+        alive_first, alive_last: blocks whose activations are alive at the worst moment, each as often as it is.
     """
 
-    first: int
-    last: int
-    alive_first: int
-    alive_last: int
+    first: Counts
+    last: Counts
+    alive_first: Counts
+    alive_last: Counts
 
 
 class Rows(NamedTuple):
@@ -56,39 +54,90 @@ class Rows(NamedTuple):
     hold: tuple[HoldRow, ...]
 
 
-@lru_cache(maxsize=65536)
-def rows(
-    orders: tuple[Order, ...], num_stages: int, num_layers: int, number: int, *, embeddings_as_layers: bool
-) -> Rows:
-    """Rows of orders over stages, for so many micro-batches.
+class Placing:
+    """How the blocks of one model lie over ranks.
 
-    >>> found = rows((Order("1f1b", 1), Order("gpipe", 1)), 4, 8, 16, embeddings_as_layers=False)  # 2 layers a rank
-    >>> found.time
-    (TimeRow(is_whole=True, last=2, before=6, most=2, before_most=4),)
-    >>> found.hold  # GPipe's first rank has 16 micro-batches in flight, 1F1B's has 4
-    (HoldRow(first=2, last=2, alive_first=8, alive_last=2),)
+    Args:
+        spec: the model.
+        kinds: its distinct blocks and where their layers are.
+        embeddings_as_layers: the stack counts embedding and head as a layer each where it spreads them.
     """
-    found = [_rows_of(order, num_stages, num_layers, number, embeddings_as_layers) for order in orders]
-    return Rows(_least(time for time, _ in found), _least(hold for _, hold in found))
+
+    __slots__ = ("_kinds", "_known", "_rows", "_spec", "_together")
+
+    def __init__(
+        self, spec: ModelSpec, kinds: tuple[tuple[BlockKind, Runs], ...], *, embeddings_as_layers: bool
+    ) -> None:
+        self._spec = spec
+        self._kinds = kinds
+        self._together = embeddings_as_layers
+        self._known: dict[tuple[Order, int], tuple[tuple[Counts, ...], ...]] = {}
+        self._rows: dict[tuple[tuple[Order, ...], int, int], Rows] = {}
+
+    def rows(self, orders: tuple[Order, ...], num_stages: int, number: int) -> Rows:
+        """Rows of orders over so many stages, for so many micro-batches.
+
+        >>> from torchledger.spec import AttentionSpec, MlpSpec
+        >>> spec = ModelSpec("tiny", 100, 64, 8, 32, AttentionSpec(4), MlpSpec(64))
+        >>> kinds = (("embedding", ()), ("layer", ((0, 8),)), ("head", ()))
+        >>> placing = Placing(spec, kinds, embeddings_as_layers=False)
+        >>> found = placing.rows((Order("1f1b", 1), Order("gpipe", 1)), 4, 16)  # 2 layers a rank
+        >>> found.time[0].ranks[-1]  # the last rank has 2 layers and the head; before it are 6 layers and the embedding
+        ((0, 2, 1), (1, 6, 0))
+        >>> found.hold  # GPipe's first rank has 16 micro-batches in flight, 1F1B's has 4
+        (HoldRow(first=(1, 2, 0), last=(0, 2, 1), alive_first=(4, 8, 0), alive_last=(0, 2, 1)),)
+        """
+        key = (orders, num_stages, number)
+        found = self._rows.get(key)
+        if found is None:
+            rows = [self._rows_of(order, num_stages, number) for order in orders]
+            time, hold = _least(time for time, _ in rows), _least(hold for _, hold in rows)
+            found = self._rows[key] = Rows(time, hold)
+        return found
+
+    def _rows_of(self, order: Order, num_stages: int, number: int) -> tuple[TimeRow, HoldRow]:
+        stages = self._stages(order, num_stages)
+        held = [_sum(chunks) for chunks in stages]
+        flying = in_flight(order.schedule, num_stages, len(stages[0]), number)
+        alive = [
+            _sum(_times(chunk, flown) for chunk, flown in zip(stages[rank], flying[rank], strict=True))
+            for rank in (0, -1)
+        ]
+        hold = HoldRow(held[0], held[-1], alive[0], alive[1])
+        if order.schedule == "dualpipe" and num_stages > 1:  # each micro-batch runs in one of a rank's two chunks
+            return TimeRow(is_whole=False, ranks=()), hold
+        before, latest = _times(held[0], 0), {}
+        for blocks, chunks in zip(held, stages, strict=True):
+            latest[blocks] = before
+            if order.schedule in FILLED:
+                before = _sum((before, chunks[0]))
+        return TimeRow(order.schedule not in SPLIT, tuple(latest.items())), hold
+
+    def _stages(self, order: Order, num_stages: int) -> tuple[tuple[Counts, ...], ...]:
+        """[stage][chunk] counts."""
+        found = self._known.get((order, num_stages))
+        if found is None:
+            strategy = Strategy(
+                pipeline_parallel=num_stages, schedule=order.schedule, virtual_stages=order.virtual_stages
+            )
+            assembly = assemble(self._kinds, self._spec, strategy, embeddings_as_layers=self._together)
+            found = tuple(tuple(self._counts(chunk) for chunk in stage) for stage in assembly)
+            self._known[order, num_stages] = found
+        return found
+
+    def _counts(self, chunk: Iterable[tuple[int, int]]) -> Counts:
+        counts = [0] * len(self._kinds)
+        for block, count in chunk:
+            counts[block] += count
+        return tuple(counts)
 
 
-def _rows_of(
-    order: Order, num_stages: int, num_layers: int, number: int, embeddings_as_layers: bool
-) -> tuple[TimeRow, HoldRow]:
-    held = parts(order.schedule, num_stages, order.virtual_stages)
-    counts = layers_of_chunks(num_layers, 1 + max(map(max, held)), embeddings_as_layers)
-    layers = [sum(counts[part] for part in own) for own in held]
-    flying = in_flight(order.schedule, num_stages, len(held[0]), number)
-    alive = [
-        sum(counts[part] * flown for part, flown in zip(held[rank], flying[rank], strict=True)) for rank in (0, -1)
-    ]
-    hold = HoldRow(layers[0], layers[-1], alive[0], alive[1])
-    if order.schedule == "dualpipe" and num_stages > 1:  # each micro-batch runs in one of a rank's two chunks
-        return TimeRow(False, 0, 0, 0, 0), hold
-    before = [0, *accumulate(counts[own[0]] for own in held[:-1])] if order.schedule in FILLED else [0] * num_stages
-    most = max(layers[:-1], default=0)
-    latest = max((rank for rank in range(num_stages - 1) if layers[rank] == most), default=0)
-    return TimeRow(order.schedule not in SPLIT, layers[-1], before[-1], most, before[latest]), hold
+def _sum(found: Iterable[Counts]) -> Counts:
+    return tuple([sum(each) for each in zip(*found, strict=True)])
+
+
+def _times(counts: Counts, times: int) -> Counts:
+    return tuple([count * times for count in counts])
 
 
 _R = TypeVar("_R", TimeRow, HoldRow)
@@ -96,8 +145,22 @@ _R = TypeVar("_R", TimeRow, HoldRow)
 
 def _least(found: Iterable[_R]) -> tuple[_R, ...]:
     distinct = dict.fromkeys(found)
-    return tuple(each for each in distinct if not any(_is_below(other, each) for other in distinct))
+    if len(distinct) == 1:
+        return tuple(distinct)
+    flat = {each: _flat(each) for each in distinct}
+    return tuple(each for each in distinct if not any(_is_below(other, flat[each]) for other in flat.values()))
+
+
+def _flat(row: TimeRow | HoldRow) -> tuple[int, ...]:
+    """All of a row's numbers; a split order has less to wait for, so its flag counts as less."""
+    if isinstance(row, HoldRow):
+        return tuple(count for counts in row for count in counts)
+    return (int(row.is_whole), *(count for rank in row.ranks for counts in rank for count in counts))
 
 
 def _is_below(other: Sequence[int], each: Sequence[int]) -> bool:
-    return other != each and all(mine <= theirs for mine, theirs in zip(other, each, strict=True))
+    return (
+        other != each
+        and len(other) == len(each)
+        and all(mine <= theirs for mine, theirs in zip(other, each, strict=True))
+    )
