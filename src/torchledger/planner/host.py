@@ -107,8 +107,8 @@ def host_notes(recipe: Recipe, host: Host) -> tuple[str, ...]:
     if recipe.offload_optimizer:
         found[0] += f" and has {format_rate(host.memory_bytes_per_s)} of its memory"
         found.append(
-            "offloaded update: bound by the host's memory (ZeRO-Offload, arXiv:2101.06840); clipping stays on the chip;"
-            " nothing of it is hidden, though stacks that copy bucket by bucket hide a part"
+            "offloaded update: taken as bound by the host's memory; clipping stays on the chip; nothing of it is hidden,"
+            " though stacks that copy bucket by bucket hide a part (ZeRO-Offload, arXiv:2101.06840, section 4.1)"
         )
         if recipe.optimizer.kind == "muon":
             found.append("Muon's products on the host are counted by their bytes only: a step is longer than this")
