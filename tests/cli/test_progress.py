@@ -36,6 +36,14 @@ def test_long_work_shows_share_and_time_left(clock):
     assert "6 s left" in text
 
 
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_where_work_is_unequal_no_time_left_is_told(clock, on_terminal):
+    """The share alone."""
+    text = run(clock, [(0.0, 0), (20.0, 25)], on_terminal=on_terminal, foretells=False)
+    assert "25 %" in text
+    assert "left" not in text
+
+
 def test_the_bar_goes_away(clock):
     """When the work is done the line is empty again."""
     assert run(clock, [(0.0, 0), (2.0, 25)], on_terminal=True).endswith("\r\x1b[K")

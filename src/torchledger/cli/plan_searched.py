@@ -117,7 +117,8 @@ def _search(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[st
 
     spec, recipes = asked.spec, (asked.recipe,)
     clusters = _clusters(asked, typed)
-    progress = Progress(quiet=is_quiet() or not sys.stderr.isatty())
+    # one bound rules out a million layouts, another costs as long for one: how far it is says not how long it will be
+    progress = Progress(quiet=is_quiet() or not sys.stderr.isatty(), foretells=False)
     more: dict[str, Any] = {"base": asked.strategy, "axes": axes, "num_best": num_best, "tell": progress}
     try:
         if clusters is None:

@@ -21,12 +21,21 @@ class Progress:
         stream: where to draw; stderr where nothing is given.
         on_terminal: whether lines may be overwritten; nothing asks the stream.
         quiet: draw nothing.
+        foretells: whether the time left is told: not where pieces of work are so unequal that nothing tells it.
     """
 
-    def __init__(self, *, stream: TextIO | None = None, on_terminal: bool | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        stream: TextIO | None = None,
+        on_terminal: bool | None = None,
+        quiet: bool = False,
+        foretells: bool = True,
+    ) -> None:
         self._stream = stream or sys.stderr
         self._overwrites = self._stream.isatty() if on_terminal is None else on_terminal
         self._quiet = quiet
+        self._foretells = foretells
         self._what = ""
         self._begin = self._last = 0.0
         self._is_drawn = False
@@ -41,12 +50,15 @@ class Progress:
             return
         self._last = now
         share = done / total
-        left = format_duration((now - self._begin) * (1 - share) / share) if share > 0 else "unknown"
+        told = [format_percent(round(share, 3))]
+        if self._foretells:
+            left = format_duration((now - self._begin) * (1 - share) / share) if share > 0 else "unknown"
+            told.append(f"{left} left")
         if self._overwrites:
-            self._stream.write(f"{_ERASE}{what}  {bar(share, 24)}  {format_percent(round(share, 3))}  {left} left")
+            self._stream.write(f"{_ERASE}{what}  {bar(share, 24)}  {'  '.join(told)}")
             self._is_drawn = True
         else:
-            self._stream.write(f"{what}: {format_percent(round(share, 3))}, {left} left\n")
+            self._stream.write(f"{what}: {', '.join(told)}\n")
         self._stream.flush()
 
     def close(self) -> None:
