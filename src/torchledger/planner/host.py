@@ -107,7 +107,7 @@ def host_notes(recipe: Recipe, host: Host) -> tuple[str, ...]:
     if recipe.offload_optimizer:
         found[0] += f" and has {format_rate(host.memory_bytes_per_s)} of its memory"
         found.append(
-            "offloaded update: taken as bound by the host's memory; clipping stays on the chip; nothing of it is hidden,"
+            "offloaded update: taken as bound by the host's memory; clipping stays on the chip; nothing of it hides,"
             " though stacks that copy bucket by bucket hide a part (ZeRO-Offload, arXiv:2101.06840, section 4.1)"
         )
         if recipe.optimizer.kind == "muon":
