@@ -205,3 +205,22 @@ def test_a_stack_without_flash_attention_runs_the_products_one_by_one():
 def test_kernel_sets_exist():
     """Every stack names a kernel set of the formula."""
     assert {stack(each).kernels for each in ("torchledger", "megatron", "fsdp2", PLAIN)} <= set(KERNELS)
+
+
+def test_every_rank_keeps_the_scores_of_all_experts() -> None:
+    """A router scores every expert, whichever rank holds it, so kept bytes do not fall with expert parallelism."""
+    recipe = Recipe(batch_size=8, sequence_length=1024, precision="bf16")
+    kept = {
+        next(
+            piece.block.kept_bytes
+            for piece in pieces(
+                presets.get("mixtral-8x7b"),
+                recipe,
+                Strategy(stack="megatron", data_parallel=8, expert_parallel=ranks, micro_batch_size=1),
+                stack("megatron"),
+            )
+            if piece.block.kind == "layer"
+        )
+        for ranks in (1, 2, 8)
+    }
+    assert len(kept) == 1

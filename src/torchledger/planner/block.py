@@ -261,6 +261,13 @@ def _is_between(name: str) -> bool:
 
 
 def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, stack: Stack) -> Activation:
+    ranks = strategy.expert_parallel
+    if ranks > 1 and spec.moe is not None and activation.name.endswith("router.scores"):
+        activation = replace(
+            activation,
+            shape=(*activation.shape[:-1], spec.moe.num_experts),
+            num_bytes=activation.num_bytes * spec.moe.num_experts // activation.shape[-1],
+        )
     if not strategy.sequence_parallel or strategy.tensor_parallel == 1:
         return activation
     module, _, what = activation.name.partition(":")

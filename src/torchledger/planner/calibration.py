@@ -43,6 +43,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "network_factor": (0.05, 1.5),
     "link_factor": (0.2, 1.3),
     "attention_factor": (0.2, 2.0),
+    "overhead": (0.5, 3.0),
     "unaligned_share": (0.1, 1.0),
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
