@@ -20,7 +20,7 @@ from torchledger.cli.failure import report_failure
 COMMANDS: dict[str, str] = {
     "count": "Parameters, FLOPs and bytes of a training step of a model, and where they go.",
     "plan": "Days, chips, MFU, parameters, tokens or money of a training run: any one of them from the others.",
-    "calibrate": "Fit the planner's constants to 1 to 20 measured steps of your own cluster.",
+    "calibrate": "Fit the planner's constants to measured steps of your own cluster.",
     "prepare": "Make token files from a folder or a text file.",
     "train": "Predict a training run, run it, and close the books.",
     "sample": "Let a trained model write.",

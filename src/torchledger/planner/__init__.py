@@ -17,7 +17,7 @@ stack.py, rules*.py, refusal.py   a training stack's own rules; why a layout can
 shard.py, block.py, exchange.py   the model as one rank runs it, and what ranks send each other
 assembly.py, stage.py             which blocks each pipeline rank holds
 constants.py, chipset.py, efficiency.py   seconds of a kernel; the few numbers that no data sheet gives
-fabric*.py, collective.py         seconds of a collective by algorithm, size and tier
+fabric*.py, collective.py, host.py         seconds of a collective by algorithm, size and tier; links to the host
 piece_cost.py, data_parallel.py, update.py, step.py   seconds of blocks, exchanges, updates, of a step
 schedule*.py, simulation.py       pipelines: closed forms, and event by event
 memory*.py, totals.py             bytes of a rank by part
