@@ -28,14 +28,14 @@ Predict = Callable[[Constants], float]
 
 #: Constants that are fitted, each with the spread of its logarithm between clusters and stacks, and with bounds.
 SPREADS: Mapping[str, float] = {
-    "matmul_share": 0.15,
-    "memory_share": 0.2,
-    "host_s": 0.6,
-    "network_factor": 0.4,
-    "link_factor": 0.25,
-    "attention_factor": 0.25,
-    "unaligned_share": 0.4,
-    "overhead": 0.1,
+    "matmul_share": 0.225,
+    "memory_share": 0.3,
+    "host_s": 0.9,
+    "network_factor": 0.6,
+    "link_factor": 0.375,
+    "attention_factor": 0.375,
+    "unaligned_share": 0.6,
+    "overhead": 0.15,
 }
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "matmul_share": (0.2, 1.2),
@@ -48,6 +48,9 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
 _SIGMA, _SIGMA_ROWS = 0.08, 3.0
+#: Spread that the fit grants a row: a cluster's constants are sought as if its steps repeated to this. Less than what is
+#: left over in the end, so that five rows outweigh the prior.
+_NOISE = 0.05
 #: Rows after which more tell little of a few constants.
 ENOUGH = 20
 #: Farther off than so many times a wrong unit, column or layout is likelier than a slow cluster.
@@ -126,7 +129,7 @@ def fit(
         now = _most_likely(seen, now, free, start)
     found = _normal(seen, now, start, {name: spreads[name] for name in names})
     covariance = _inverse(found.matrix)
-    explained = (w * _quadratic(covariance, s) / _SIGMA**2 for w, s in zip(seen.weights, found.slopes, strict=True))
+    explained = (w * _quadratic(covariance, s) / _NOISE**2 for w, s in zip(seen.weights, found.slopes, strict=True))
     degrees = _SIGMA_ROWS + max(0.0, sum(seen.weights) - sum(explained))
     squares = sum(w * r * r for w, r in zip(seen.weights, found.rest, strict=True))
     return Fitted(
@@ -225,7 +228,7 @@ def _normal(seen: _Seen, now: Constants, start: Constants, spreads: Mapping[str,
     matrix = [[0.0] * size for _ in range(size)]
     side = [0.0] * size
     for slope, residual, weight in zip(slopes, rest, seen.weights, strict=True):
-        scale = weight / _SIGMA**2
+        scale = weight / _NOISE**2
         for i in range(size):
             side[i] += scale * slope[i] * residual
             for j in range(size):
