@@ -48,8 +48,8 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 #: Spread of a row about its prediction before any row is seen, and how many rows that belief is worth.
 _SIGMA, _SIGMA_ROWS = 0.08, 3.0
-#: Spread that the fit grants a row: a cluster's constants are sought as if its steps repeated to this. Less than what is
-#: left over in the end, so that five rows outweigh the prior.
+#: Spread that the fit grants a row: a cluster's constants are sought as if its steps repeated to this. Less than what
+#: is left over in the end, so that five rows outweigh the prior.
 _NOISE = 0.05
 #: Rows after which more tell little of a few constants.
 ENOUGH = 20
