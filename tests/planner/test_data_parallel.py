@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from torchledger.planner.data_parallel import data_rules, exposed
+from torchledger.machine import parse_cluster
+from torchledger.planner.block import pieces
+from torchledger.planner.data_parallel import data_rules, exposed, gather_s, reduce_s
+from torchledger.planner.fabric import Fabric
 from torchledger.planner.stack import stack
-from torchledger.spec import Recipe, Strategy
+from torchledger.spec import Recipe, Strategy, presets
 
 
 def test_what_overlaps_shows_where_it_is_longer_and_by_its_drag() -> None:
@@ -97,3 +100,22 @@ def test_ranks_of_a_bidirectional_pipeline_repeat_each_other(
     strategy = Strategy(data_parallel=4, pipeline_parallel=8, schedule="dualpipe", shard_level=level)
     rules = data_rules(Recipe(precision="bf16"), strategy, stack("torchtitan"), "bf16")
     assert (rules.dense, rules.replicas) == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "gathered", "reduced"), [(0, 7 / 8, 2 * 7 / 8), (1, 7 / 8, 7 / 8), (3, 7 / 8, 7 / 8)]
+)
+def test_what_crosses_the_link_is_the_rings_share(level: int, gathered: float, reduced: float) -> None:
+    """A ring of 8 sends 7/8 of what it gathers or scatters, twice that of what it sums on every rank."""
+    strategy = Strategy(stack="fsdp2", data_parallel=8, shard_level=level, micro_batch_size=1)  # type: ignore[arg-type]
+    recipe = Recipe(batch_size=8, sequence_length=1024, precision="bf16")
+    (layer,) = (
+        piece.block
+        for piece in pieces(presets.get("llama-3-8b"), recipe, strategy, stack("fsdp2"))
+        if piece.block.kind == "layer"
+    )
+    rules = data_rules(recipe, strategy, stack("fsdp2"), "bf16")._replace(weight_bytes=2, gradient_bytes=4)
+    fabric = Fabric.of(parse_cluster("a100x8"), link_share=0.8, link_latency_s=1e-12)
+    rate = 0.8 * 300e9
+    assert gather_s(layer, rules, fabric) == pytest.approx(gathered * layer.num_parameters * 2 / rate, rel=0.01)
+    assert reduce_s(layer, rules, fabric) == pytest.approx(reduced * layer.num_trainable * 4 / rate, rel=0.01)
