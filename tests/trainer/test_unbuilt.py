@@ -15,6 +15,11 @@ UNBUILT = {
     "recompute": "selective",
     "optimizer": OptimizerSpec("muon"),
     "recompute_layers": 1,
+    "recompute_every": 2,
+    "loss_chunk": 64,
+    "document_mask": True,
+    "load_balance": 0.01,
+    "initialization": "mup",
     "lora_rank": 4,
     "trainable": ("head",),
     "offload_activations": 0.5,
@@ -55,5 +60,5 @@ def test_what_is_built_is_not_refused():
 
 def test_every_field_of_a_recipe_is_either_done_or_refused():
     """A new field has to be thought of here: it is one that the trainer does, or it is in the table above."""
-    done = {"batch_size", "sequence_length", "accumulation_steps", "attention", "num_tokens", "seed", "initialization"}
+    done = {"batch_size", "sequence_length", "accumulation_steps", "attention", "num_tokens", "seed", "mup_base_size"}
     assert {field.name for field in fields(Recipe)} == done | set(UNBUILT)

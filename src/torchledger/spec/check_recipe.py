@@ -101,6 +101,14 @@ def _saved(recipe: Recipe) -> Iterator[Mistake]:
         yield "recompute_layers", f"must be at least 0 (all of them), is {recipe.recompute_layers}"
     if recipe.recompute_layers > 0 and recipe.recompute != "full":
         yield "recompute_layers", f'is for recompute "full" only; recompute is {recipe.recompute!r}'
+    if recipe.recompute_every < 1:
+        yield "recompute_every", f"must be at least 1 (every layer), is {recipe.recompute_every}"
+    if recipe.recompute_every > 1 and recipe.recompute != "full":
+        yield "recompute_every", f'is for recompute "full" only; recompute is {recipe.recompute!r}'
+    if recipe.recompute_every > 1 and recipe.recompute_layers > 0:
+        yield "recompute_every", "says which layers are run again, and so does recompute_layers; leave one of both out"
+    if recipe.loss_chunk < 0:
+        yield "loss_chunk", f"must be at least 0 (all tokens at once), is {recipe.loss_chunk}"
     if not 0 <= recipe.offload_activations <= 1:
         yield "offload_activations", f"is a share: at least 0 and at most 1, is {recipe.offload_activations}"
 
@@ -109,6 +117,10 @@ def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
     """What is trained: adapters or parts."""
     if recipe.lora_rank < 0:
         yield "lora_rank", f"must be at least 0 (no adapters), is {recipe.lora_rank}"
+    if recipe.load_balance < 0:
+        yield "load_balance", f"must be at least 0 (no such loss), is {recipe.load_balance}"
+    if recipe.mup_base_size < 1:
+        yield "mup_base_size", f"must be at least 1, is {recipe.mup_base_size}"
     if recipe.lora_rank > 0 and recipe.trainable:
         yield "trainable", "adapters are the only thing trained with lora_rank; leave one of both out"
     for name in recipe.trainable:
@@ -140,5 +152,7 @@ def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:
         value = getattr(optimizer, name)
         if value < 0:
             yield f"optimizer.{name}", f"must be at least 0, is {value}"
+    if not 0 < optimizer.decay_fraction <= 1:
+        yield "optimizer.decay_fraction", f"must be above 0 and at most 1, is {optimizer.decay_fraction}"
     if not 0 <= optimizer.final_fraction <= 1:
         yield "optimizer.final_fraction", f"must be at least 0 and at most 1, is {optimizer.final_fraction}"

@@ -32,9 +32,12 @@ class OptimizerSpec:
             of positions.
         momentum: SGD's.
         gradient_clip: largest global gradient norm; 0 does not clip.
-        schedule: `cosine` or `constant` after the warm-up.
+        schedule: after the warm-up `cosine`, `linear` (a straight line to the last rate), `wsd` (stays at the top, then
+            a straight line over the last `decay_fraction` of the steps; MiniCPM, arXiv:2404.06395, section 4), or
+            `constant`.
         warmup_steps: steps of linear warm-up.
         final_fraction: last learning rate over the largest.
+        decay_fraction: with `wsd`, share of all steps that decay.
     """
 
     kind: OptimizerKind = "adamw"
@@ -46,9 +49,10 @@ class OptimizerSpec:
     weight_decay: float = 0.1
     momentum: float = 0.0
     gradient_clip: float = 1.0
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
     warmup_steps: int = 0
     final_fraction: float = 0.1
+    decay_fraction: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,11 @@ class Recipe:
         recompute: `none` keeps every activation; `full` keeps each layer's input and runs the layer again; `selective`
             runs the core of attention again (scores and softmax; arXiv:2205.05198, section 5).
         recompute_layers: with `full`, layers of each pipeline chunk that are run again; 0 is all of them.
+        recompute_every: with `full`, every n-th layer is run again, the first of each n; 1 is all of them.
+        loss_chunk: tokens of a micro-batch whose logits exist at once: head and loss are computed so many at a time,
+            and their gradients with them; 0 is all at once.
+        document_mask: a token sees only tokens of its own document.
+        load_balance: weight of the load-balancing loss of mixtures (Switch Transformer, arXiv:2101.03961, eq. 4).
         attention: `math` writes scores to memory (matmul, softmax, matmul); `fused` is the scaled-dot-product kernel.
         num_tokens: tokens of the whole run; 0 is open.
         offload_activations: share of the kept activations that waits in host memory.
@@ -77,7 +86,10 @@ class Recipe:
             number, a tied head is the embedding); empty is all.
         seed: seeds initialisation, dropout and data order.
         initialization: `fan_in` has std 1/sqrt(fan_in), cut at 3 of its own standard deviations; `gpt2` has std 0.02
-            and residual projections scaled by 1/sqrt(2·num_layers).
+            and residual projections scaled by 1/sqrt(2·num_layers); `xavier` has variance 2/(fan_in + fan_out) (Glorot
+            and Bengio 2010, eq. 12), `kaiming` 2/fan_in (He et al., arXiv:1502.01852, eq. 10), `mup` scales values and
+            learning rates with the width over `mup_base_size` (arXiv:2203.03466, table 8).
+        mup_base_size: hidden size at which `mup` changes nothing.
     """
 
     batch_size: int = 1
@@ -87,6 +99,10 @@ class Recipe:
     accumulation_steps: int = 1
     recompute: Recompute = "none"
     recompute_layers: int = 0
+    recompute_every: int = 1
+    loss_chunk: int = 0
+    document_mask: bool = False
+    load_balance: float = 0.0
     attention: Literal["math", "fused"] = "fused"
     num_tokens: Count = 0
     offload_activations: float = 0.0
@@ -94,7 +110,8 @@ class Recipe:
     lora_rank: int = 0
     trainable: tuple[str, ...] = ()
     seed: int = 1337
-    initialization: Literal["fan_in", "gpt2"] = "fan_in"
+    initialization: Literal["fan_in", "gpt2", "xavier", "kaiming", "mup"] = "fan_in"
+    mup_base_size: int = 256
 
     @property
     def micro_batch_size(self) -> int:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.precision import PrecisionError
     from torchledger.trainer.prepared import PreparedData, PrepareError, load_prepared
     from torchledger.trainer.resume import resume_changes
-    from torchledger.trainer.run_config import RunConfig, SampleConfig, stdlib_config_path
+    from torchledger.trainer.run_config import MixturePart, RunConfig, SampleConfig, stdlib_config_path
     from torchledger.trainer.run_folder import RunFolder
     from torchledger.trainer.sample import load_model, write_text_from
     from torchledger.trainer.schedule import learning_rate
@@ -91,7 +91,7 @@ _MODULES = {
     "precision": ("PrecisionError",),
     "prepared": ("PrepareError", "PreparedData", "load_prepared"),
     "resume": ("resume_changes",),
-    "run_config": ("RunConfig", "SampleConfig", "stdlib_config_path"),
+    "run_config": ("MixturePart", "RunConfig", "SampleConfig", "stdlib_config_path"),
     "run_folder": ("RunFolder",),
     "sample": ("load_model", "write_text_from"),
     "schedule": ("learning_rate",),
@@ -111,6 +111,7 @@ __all__ = [
     "Event",
     "Finished",
     "Interrupted",
+    "MixturePart",
     "NonFinite",
     "OutOfMemory",
     "PrecisionError",

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchledger.config import ConfigError
-from torchledger.spec import ModelSpec, Recipe, SpecError, check, recipe_mistakes
+from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy, check, recipe_mistakes
 from torchledger.spec import load as load_model
 from torchledger.spec.check import Mistake
 
-__all__ = ["RunConfig", "SampleConfig", "stdlib_config_path"]
+__all__ = ["MixturePart", "RunConfig", "SampleConfig", "stdlib_config_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,19 @@ class SampleConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MixturePart:
+    """One prepared folder of a mixture.
+
+    Attributes:
+        data: folder that `prepare` wrote.
+        weight: its share of the sequences, relative to the other parts' weights.
+    """
+
+    data: Path
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """A training run.
 
@@ -64,6 +77,15 @@ class RunConfig:
         keep: checkpoints that stay.
         log_interval: steps between two lines of progress where they do not overwrite each other.
         sample: the text at the end.
+        strategy: how the work is spread over ranks; all ones takes every rank that `torchrun` started as data parallel.
+        mixture: further prepared folders, drawn from by weight; empty trains on `data` alone.
+        permanent_interval: steps between checkpoints that no later one deletes; 0 keeps none for ever.
+        async_checkpoint: whether checkpoints are written while training goes on.
+        deterministic: whether an operation that does not repeat bit for bit is refused.
+        compile: whether layers are compiled; `auto` finds out whether it pays.
+        max_non_finite: steps in a row whose loss or gradient norm may be no number; each of them changes nothing, the
+            last ends the run.
+        choices: file of multiple-choice questions (JSON lines) that are answered with each evaluation.
     """
 
     model: ModelSpec | str
@@ -82,6 +104,14 @@ class RunConfig:
     keep: int = 2
     log_interval: int = 10
     sample: SampleConfig = field(default_factory=SampleConfig)
+    strategy: Strategy = field(default_factory=Strategy)
+    mixture: tuple[MixturePart, ...] = ()
+    permanent_interval: int = 0
+    async_checkpoint: bool = False
+    deterministic: bool = False
+    compile: Literal["no", "yes", "auto"] = "no"
+    max_non_finite: int = 1
+    choices: Path | None = None
 
     def __post_init__(self) -> None:
         _refuse("run", _own_mistakes(_fields(self)))
@@ -113,8 +143,14 @@ def _own_mistakes(given: Mapping[str, Any], model: ModelSpec | None = None) -> I
     recipe = given.get("recipe")
     found = [] if recipe is None else recipe_mistakes(recipe, model)
     yield from ((f"recipe.{place}", message) for place, message in found)
-    at_least = {"num_steps": 0, "eval_interval": 0, "eval_batches": 0, "checkpoint_interval": 0}
-    at_least |= {"keep": 1, "log_interval": 1, "num_threads": 1}
+    at_least = {
+        "num_steps": 0,
+        "eval_interval": 0,
+        "eval_batches": 0,
+        "checkpoint_interval": 0,
+        "permanent_interval": 0,
+    }
+    at_least |= {"max_non_finite": 1, "keep": 1, "log_interval": 1, "num_threads": 1}
     for name, least in at_least.items():
         value = given.get(name)
         if value is not None and value < least:

@@ -42,12 +42,22 @@ def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
         "precision": (recipe.precision, ("fp32", "bf16")),
         "recompute": (recipe.recompute, ("none", "full")),
         "optimizer.kind": (recipe.optimizer.kind, ("adamw", "sgd")),
+        "optimizer.schedule": (recipe.optimizer.schedule, ("cosine", "constant")),
+        "initialization": (recipe.initialization, ("fan_in", "gpt2")),
     }
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"{value!r}: {_WHY}; use {' or '.join(choices)}"
     if recipe.recompute_layers > 0:
         yield "recompute_layers", f"some layers of all: {_WHY}; set it to 0"
+    if recipe.recompute_every > 1:
+        yield "recompute_every", f"some layers of all: {_WHY}; set it to 1"
+    if recipe.loss_chunk > 0:
+        yield "loss_chunk", f"the loss in pieces: {_WHY}; set it to 0"
+    if recipe.document_mask:
+        yield "document_mask", f"documents kept apart: {_WHY}; set it to false"
+    if recipe.load_balance > 0:
+        yield "load_balance", f"a load-balancing loss: {_WHY}; set it to 0"
     if recipe.lora_rank > 0:
         yield "lora_rank", f"adapters: {_WHY}; set it to 0"
     if recipe.trainable:
