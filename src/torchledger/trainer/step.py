@@ -1,6 +1,6 @@
 """One training step, from token ids to new weights: traced on fake tensors and run for real as the very same object."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +16,11 @@ from torchledger.trainer.precision import autocast
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.unbuilt import require_built_recipe
 
-__all__ = ["MicroBatch", "StepResult", "TrainStep", "build_step", "example_batch", "micro_batches"]
+__all__ = ["MayUpdate", "MicroBatch", "StepResult", "TrainStep", "build_step", "example_batch", "micro_batches"]
 
 MicroBatch = tuple[Int[Tensor, "rows length"], Int[Tensor, "rows length"]]
+#: Whether to update, given each micro-batch's share of the loss and the gradient norm.
+MayUpdate = Callable[[Sequence[Tensor], Tensor | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,12 @@ class StepResult:
     Attributes:
         loss: mean cross-entropy over all tokens of the step, in nats, before the update.
         gradient_norm: global norm of the gradients before clipping; nothing where the recipe does not clip.
+        skipped: whether the update was left out; parameters and optimizer are then as before.
     """
 
     loss: Float[Tensor, ""]
     gradient_norm: Float[Tensor, ""] | None
+    skipped: bool = False
 
 
 class TrainStep:
@@ -52,21 +56,32 @@ class TrainStep:
         self.optimizer = optimizer
         self.recipe = recipe
 
-    def __call__(self, batches: Sequence[MicroBatch], step: int) -> StepResult:
+    def __call__(self, batches: Sequence[MicroBatch], step: int, may_update: MayUpdate | None = None) -> StepResult:
         """Do update `step` (from 0).
 
         Each micro-batch counts by its share of the step's tokens, so that several are one large batch, also when they
         are not equally large.
+
+        Args:
+            batches: the micro-batches.
+            step: the number of the update.
+            may_update: asked once loss and gradients are there; no leaves the update out. Reading a number there waits
+                for the device. On many ranks every rank has to answer alike. Nothing asks, and always updates.
         """
         num_tokens = sum(targets.numel() for _, targets in batches)
         losses = [self._forward_backward(tokens, targets, num_tokens) for tokens, targets in batches]
         norm = self._clip()
+        skipped = may_update is not None and not may_update(losses, norm)
+        if not skipped:
+            self._update(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepResult(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), norm, skipped)
+
+    def _update(self, step: int) -> None:
         rate = learning_rate(self.recipe.optimizer, step, self.recipe.num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), norm)
 
     def _forward_backward(self, tokens: Tensor, targets: Tensor, num_tokens: int) -> Float[Tensor, ""]:
         with autocast(tokens.device, self.recipe.precision):
