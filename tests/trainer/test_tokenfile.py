@@ -151,3 +151,45 @@ def test_a_file_that_shrinks_while_open(path):
     path.write_bytes(path.read_bytes()[: HEADER_BYTES + 4])
     with pytest.raises(TokenFileError, match="6 bytes missing"):
         token_file.verify()
+
+
+def test_a_part_is_a_token_file_of_its_own(path):
+    """Ids 1 to 4 of `1 2 end 3 end` are `2 end 3`, in documents of 2 and 1, wherever they are counted from."""
+    part = TokenFile.open(path).part(1, 3)
+    assert part.num_tokens == 3
+    assert part.read(0, 3).tolist() == [2, 299, 3]
+    assert part.read(2, 1).tolist() == [3]
+    assert [chunk.tolist() for chunk in part.chunks(2)] == [[2, 299], [3]]
+    assert part.documents().tolist() == [0, 2, 3]
+    assert part.part(1, 2).documents().tolist() == [0, 1, 2]
+    assert part.verify() == hashlib.sha256(struct.pack("<3H", 2, 299, 3)).hexdigest()
+    with pytest.raises(TokenFileError, match="has 3 tokens; asked for 1 to 4"):
+        part.read(1, 3)
+    with pytest.raises(TokenFileError, match="has 3 tokens"):
+        part.part(0, 4)
+
+
+def test_documents_are_the_files_own_list(path):
+    """Two documents of 3 and 2 tokens begin at 0 and 3, and end at 5."""
+    assert TokenFile.open(path).documents().tolist() == [0, 3, 5]
+
+
+def test_verifying_gives_the_sum_of_the_ids(path):
+    """What `verify` gives back is the header's own checksum."""
+    token_file = TokenFile.open(path)
+    assert token_file.verify() == token_file.header.payload_sha256
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"dtype": "uint32"}, "says itself that its dtype is uint16, not uint32"),
+        ({"vocab_size": 301}, "says itself that its vocab_size is 300, not 301"),
+        ({"end_of_text_id": 0}, "says itself that its end_of_text_id is 299, not 0"),
+    ],
+)
+def test_a_file_that_says_it_is_believed(path, told, message):
+    """What contradicts the header is refused; what agrees is fine."""
+    with pytest.raises(TokenFileError, match=message):
+        TokenFile.open(path, **told)
+    assert TokenFile.open(path, dtype="uint16", vocab_size=300, end_of_text_id=299) == TokenFile.open(path)

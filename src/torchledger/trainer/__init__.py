@@ -12,6 +12,7 @@
     data     prepare, prepared, sources, split, pieces     text to token files
              tokenizer, entropy
              tokenfile, tokenheader, tokenwriter, durable  the files
+             foreign, megatron                             other projects' token files
              order, windows, batches, prefetch             batch n as a function of (seed, n)
     model    model, attention, latent, mlp, moe, norm, position, linear
              init, seeds                                   first values, random streams

@@ -259,6 +259,8 @@ def _write_tokens(
 def _describe(path: Path, num_bytes: int) -> tuple[PreparedPart, Int64[np.ndarray, " vocabulary"]]:
     token_file = TokenFile.open(path)
     counts, header = unigram_counts(token_file), token_file.header
+    assert header.num_documents is not None
+    assert header.payload_sha256 is not None
     part = PreparedPart(
         header.num_tokens, header.num_documents, num_bytes, unigram_entropy(counts), header.payload_sha256
     )

@@ -7,15 +7,27 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, Self
 
-__all__ = ["HEADER_BYTES", "MAGIC", "VERSION", "TokenDtype", "TokenFileError", "TokenFileHeader", "dtype_for"]
+__all__ = [
+    "HEADER_BYTES",
+    "MAGIC",
+    "VERSION",
+    "TokenDtype",
+    "TokenFileError",
+    "TokenFileHeader",
+    "dtype_for",
+    "foreign_name",
+    "itemsize_of",
+]
 
 MAGIC = b"TLTOKENS"
 VERSION = 1
 HEADER_BYTES = 4096  # one page, so that the token ids behind it start on a page
 OFFSET_BYTES = 8  # document offsets are uint64
 
+_STRINGS = ("tokenizer_hash", "payload_sha256", "offsets_sha256")
 _PREFIX = struct.Struct("<8sIII")  # magic, version, length of the JSON text, CRC-32 of the JSON text
-_NUM_BYTES = {"uint16": 2, "uint32": 4}
+_OWN = ("uint16", "uint32")  # what our own files are made of; the rest is read, never written
+_NUM_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8}
 
 # What other files begin with, so that a mistaken one is called by its name instead of "wrong magic".
 _FOREIGN = (
@@ -29,7 +41,7 @@ _FOREIGN = (
     (b"PK\x03\x04", "a zip file (PyTorch checkpoints are zip files too)"),
 )
 
-TokenDtype = Literal["uint16", "uint32"]
+TokenDtype = Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 
 
 class TokenFileError(ValueError):
@@ -50,9 +62,23 @@ def dtype_for(vocab_size: int) -> TokenDtype:
     return "uint16" if vocab_size <= 2**16 else "uint32"
 
 
+def itemsize_of(dtype: str) -> int:
+    """Bytes of one id of a type.
+
+    Raises:
+        TokenFileError: not one of the eight integer types.
+    """
+    if dtype not in _NUM_BYTES:
+        raise TokenFileError(f"no token ids are made of {dtype!r}; the types are {', '.join(_NUM_BYTES)}")
+    return _NUM_BYTES[dtype]
+
+
 @dataclass(frozen=True, slots=True)
 class TokenFileHeader:
     """What a token file says of itself.
+
+    In a file of our own everything is said but, where there is none, the end-of-text id. In one of another project's
+    (see `foreign`) what is not said is None, and `vocab_size` is then how many ids its type can hold.
 
     Layout of the file: `HEADER_BYTES` of header (magic, version, JSON, zeros), `num_tokens` little-endian ids of
     `dtype`, zeros up to a multiple of 8, then `num_documents + 1` little-endian uint64 offsets: where each document
@@ -61,12 +87,12 @@ class TokenFileHeader:
 
     dtype: TokenDtype
     num_tokens: int
-    num_documents: int
+    num_documents: int | None
     vocab_size: int
     end_of_text_id: int | None
-    tokenizer_hash: str
-    payload_sha256: str
-    offsets_sha256: str
+    tokenizer_hash: str | None
+    payload_sha256: str | None
+    offsets_sha256: str | None
 
     @property
     def itemsize(self) -> int:
@@ -85,7 +111,8 @@ class TokenFileHeader:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the whole file."""
+        """Bytes of the whole file, which is one of our own."""
+        assert self.num_documents is not None
         return self.offsets_start + (self.num_documents + 1) * OFFSET_BYTES
 
     def to_bytes(self) -> bytes:
@@ -104,7 +131,7 @@ class TokenFileHeader:
         if not head:
             raise TokenFileError(f"{path} is empty (0 bytes), not a token file")
         if head[: len(MAGIC)] != MAGIC[: len(head)]:
-            raise TokenFileError(f"{path} is not a torchledger token file: it looks like {_describe(head)}")
+            raise TokenFileError(f"{path} is not a torchledger token file: it looks like {foreign_name(head)}")
         if len(head) < HEADER_BYTES:
             missing = HEADER_BYTES - len(head)
             raise TokenFileError(
@@ -123,7 +150,9 @@ class TokenFileHeader:
         try:
             row = json.loads(text)
             header = cls(**{field.name: row[field.name] for field in fields(cls)})
-            sound = dtype_for(header.vocab_size) == header.dtype and min(header.num_tokens, header.num_documents) >= 0
+            sound = header.dtype in _OWN and dtype_for(header.vocab_size) == header.dtype
+            sound = sound and min(header.num_tokens, row["num_documents"]) >= 0
+            sound = sound and all(isinstance(row[name], str) for name in _STRINGS)
         except (ValueError, KeyError, TypeError) as error:
             raise TokenFileError(f"{path} has a header that makes no sense ({error!r}); prepare it again") from error
         if not sound:
@@ -131,7 +160,8 @@ class TokenFileHeader:
         return header
 
 
-def _describe(head: bytes) -> str:
+def foreign_name(head: bytes) -> str:
+    """What a file that is none of ours looks like, from its first bytes."""
     for magic, name in _FOREIGN:
         if head.startswith(magic):
             return name

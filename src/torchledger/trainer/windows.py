@@ -37,8 +37,7 @@ class WindowReader:
         self._itemsize = token_file.header.itemsize
         self._start = token_file.payload_start
         self._buffer = np.empty((num_rows, length), token_file.dtype)
-        if TokenFile.open(token_file.path).header != token_file.header:
-            raise TokenFileError(f"{token_file.path} has been replaced by another token file since it was opened")
+        token_file.require_unchanged()
         fd = os.open(token_file.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         self._close = weakref.finalize(self, os.close, fd)
         self._fd = fd
