@@ -42,7 +42,6 @@ def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
         "precision": (recipe.precision, ("fp32", "bf16")),
         "recompute": (recipe.recompute, ("none", "full")),
         "optimizer.kind": (recipe.optimizer.kind, ("adamw", "sgd")),
-        "optimizer.schedule": (recipe.optimizer.schedule, ("cosine", "constant")),
         "initialization": (recipe.initialization, ("fan_in", "gpt2")),
     }
     for name, (value, choices) in known.items():
