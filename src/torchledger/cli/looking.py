@@ -82,20 +82,15 @@ def _as_built(asked: Asked) -> Built:
     """A preset as a model with its batch, for what changes the step."""
     import torch
 
-    from torchledger.trainer.model import build
     from torchledger.trainer.optimizer import build_optimizer
+    from torchledger.trainer.step import build_model
     from torchledger.trainer.unbuilt import require_built_recipe
 
     recipe = asked.recipe
     require_built_recipe(recipe)
 
     def make() -> dict[str, Any]:
-        model = build(
-            asked.model,
-            attention=recipe.attention,
-            recompute="full" if recipe.recompute == "full" else "none",
-            sequence_length=recipe.sequence_length,
-        )
+        model = build_model(asked.model, recipe)
         ids = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
         return {
             "model": model,

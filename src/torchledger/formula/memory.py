@@ -102,7 +102,7 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
     if _has_moments_of_its_own(spec, recipe, chosen):
         found = moments(spec, recipe, standing, recomputed or kept, activation_bytes)
     else:
-        found = part_moments(parts(spec, recipe, kernels=chosen), recipe, standing, gradient_bytes)
+        found = part_moments(parts(spec, recipe, kernels=chosen, by_layer=True), recipe, standing, gradient_bytes)
     return MemoryPrediction(
         parameter_bytes=standing["parameters"],
         buffer_bytes=standing["buffers"],

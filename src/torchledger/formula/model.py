@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from torchledger import ops
@@ -49,12 +51,14 @@ class LayerKind:
         is_moe: a mixture of experts.
         number_format: of the stream that they read.
         training: what of them is trained.
+        again: whether they run again in the backward pass.
     """
 
     window: int
     is_moe: bool
     number_format: str
     training: Training = WHOLE
+    again: bool = False
 
 
 def walk_embedding(tape: Tape, spec: ModelSpec, recipe: Recipe) -> tuple[Value, dict[int, Context]]:
@@ -81,7 +85,8 @@ def walk_prediction(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, conte
     pieces = ops.copy(both.num_elements, element_bytes=both.element_bytes, op="concatenate")
     both = tape.op("", "", pieces, both, reads=(known, ahead), backward=pieces)
     x = linear(tape, "projection", both, spec.hidden_size)
-    kind = LayerKind(last.window, last.is_moe, x.number_format, Training(trains=tape.trains))
+    again = recipe.recompute == "full"
+    kind = LayerKind(last.window, last.is_moe, x.number_format, Training(trains=tape.trains), again)
     x = walk_layer(tape, spec, recipe, x, context, kind=kind)
     walk_head(tape, spec, recipe, x, received=True)
 
@@ -119,8 +124,13 @@ def _windows(spec: ModelSpec) -> tuple[int, ...]:
     return tuple(dict.fromkeys(window for window, _ in layer_kinds(spec)))
 
 
-def layer_kinds_of(spec: ModelSpec, recipe: Recipe, number_format: str) -> dict[LayerKind, tuple[LayerGroup, ...]]:
+def layer_kinds_of(
+    spec: ModelSpec, recipe: Recipe, number_format: str, *, by_layer: bool = True
+) -> dict[LayerKind, tuple[LayerGroup, ...]]:
     """Every kind of layer with the runs in which it stands, in order of the first.
+
+    With `by_layer` those that run again are told from those that do not; else all are as the recipe's `recompute` says,
+    for those who know by themselves which layers of a chunk run again.
 
     Under autocast an embedding that is projected enters in BF16, and leaves that format in the first layer that adds
     FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes.
@@ -134,10 +144,24 @@ def layer_kinds_of(spec: ModelSpec, recipe: Recipe, number_format: str) -> dict[
             runs = [(group.first, 1, number_format), (group.first + 1, group.count - 1, stored)]
             number_format = stored
         for first, count, read in runs:
-            if count != 0:
-                kind = LayerKind(group.window, group.is_moe, read, training)
-                kinds[kind] = (*kinds.get(kind, ()), LayerGroup(group.window, group.is_moe, first, count))
+            if count == 0:
+                continue
+            for run, again in _again(LayerGroup(group.window, group.is_moe, first, count), recipe, by_layer=by_layer):
+                kind = LayerKind(group.window, group.is_moe, read, training, again)
+                kinds[kind] = (*kinds.get(kind, ()), run)
     return kinds
+
+
+def _again(group: LayerGroup, recipe: Recipe, *, by_layer: bool) -> Iterator[tuple[LayerGroup, bool]]:
+    """A run of layers cut where those that run again begin and end."""
+    is_partial = recipe.recompute_every != 1 or recipe.recompute_layers != 0
+    if recipe.recompute != "full" or not by_layer or not is_partial:
+        yield group, recipe.recompute == "full"
+        return
+    indices = range(group.first, group.first + group.count)
+    for again, run in itertools.groupby(indices, recipe.recomputes_layer):
+        first, *rest = run
+        yield replace(group, first=first, count=1 + len(rest)), again
 
 
 def needs_mask(spec: ModelSpec, recipe: Recipe, window: int, kernels: Kernels = KERNELS["cpu"]) -> bool:
@@ -156,7 +180,7 @@ def walk_layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: C
     """One of a run of equal layers; with full recompute it keeps its input and mask only."""
     tape.trains, tape.lora_rank = kind.training.trains, recipe.lora_rank if kind.training.adapted else 0
     by_operation = recipe.recompute == "selective" and tape.kernels.selective == "operations"
-    if recipe.recompute != "full" and not by_operation:
+    if not kind.again and not by_operation:
         return _layer(tape, spec, recipe, h, context, is_moe=kind.is_moe)
     with tape.checkpoint((h,) if context.mask is None else (h, context.mask), keeps_results=by_operation):
         return _layer(tape, spec, recipe, h, context, is_moe=kind.is_moe)

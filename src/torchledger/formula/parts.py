@@ -84,7 +84,9 @@ class Part:
         return sum(each.total_bytes for each in self.activations)
 
 
-def parts(spec: ModelSpec, recipe: Recipe, *, kernels: Kernels | str = "cpu") -> tuple[Part, ...]:
+def parts(
+    spec: ModelSpec, recipe: Recipe, *, kernels: Kernels | str = "cpu", by_layer: bool = False
+) -> tuple[Part, ...]:
     """The model's parts in order: embedding, a layer of every kind, a prediction layer if there are any, head and loss.
 
     Args:
@@ -92,6 +94,8 @@ def parts(spec: ModelSpec, recipe: Recipe, *, kernels: Kernels | str = "cpu") ->
             vocabulary, fewer experts than a token visits.
         recipe: how it is trained; its micro-batch is what a part runs.
         kernels: which kernels run, a set or its name (`KERNELS`).
+        by_layer: whether layers that run again are told from those that do not, where the recipe names some of all;
+            else all are as its `recompute` says.
 
     Raises:
         SpecError: no kernels of that name.
@@ -106,7 +110,7 @@ def parts(spec: ModelSpec, recipe: Recipe, *, kernels: Kernels | str = "cpu") ->
     h, contexts = walk_embedding(first, spec, recipe)
     layers = []
     names: set[str] = set()
-    for kind, runs in layer_kinds_of(spec, recipe, h.number_format).items():
+    for kind, runs in layer_kinds_of(spec, recipe, h.number_format, by_layer=by_layer).items():
         tape = Tape(recipe.precision, chosen)
         with tape.inside("layers.*"):
             x = tape.make("input", h.shape, kind.number_format, requires_grad=kind.training.reached)

@@ -128,6 +128,18 @@ class Recipe:
         """Optimizer steps of the whole run, the last one included even where it is not full; 0 if open."""
         return -(-self.num_tokens // self.tokens_per_step)
 
+    def recomputes_layer(self, index: int) -> bool:
+        """Whether layer `index` of the model, from 0, is run again as a whole.
+
+        >>> [Recipe(recompute="full", recompute_every=2).recomputes_layer(i) for i in range(4)]
+        [True, False, True, False]
+        >>> [Recipe(recompute="full", recompute_layers=3).recomputes_layer(i) for i in range(4)]
+        [True, True, True, False]
+        """
+        if self.recompute != "full" or index % self.recompute_every != 0:
+            return False
+        return self.recompute_layers == 0 or index < self.recompute_layers
+
 
 def default_sequence_length(spec: ModelSpec) -> int:
     """Tokens in a sequence where none are asked for: the model's longest, or 8,192 if that is less.

@@ -7,6 +7,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from torchledger.ops.attention import causal_pairs
 from torchledger.spec import ModelSpec
@@ -14,7 +15,7 @@ from torchledger.trainer.linear import Linear
 from torchledger.trainer.norm import Norm, weighted
 from torchledger.trainer.position import rotate
 
-__all__ = ["Attention", "Context", "Core"]
+__all__ = ["Attention", "Context", "Core", "attend"]
 
 
 class Context(NamedTuple):
@@ -53,6 +54,8 @@ class Core(nn.Module):
         self.dropout = attention.dropout
         self.groups = attention.num_heads // spec.num_key_value_heads
         self.kernel = "math" if self.soft_cap is not None else kernel
+        #: Whether it keeps its operands only and runs again in the backward pass; `model.build` says so.
+        self.is_recomputed = False
 
     def forward(
         self,
@@ -105,6 +108,24 @@ class Core(nn.Module):
         return rearrange(out, "b h t d -> b t (h d)")
 
 
+def attend(
+    core: Core,
+    query: Float[Tensor, "batch length heads size"],
+    key: Float[Tensor, "batch length key_value_heads size"],
+    value: Float[Tensor, "batch length key_value_heads value_size"],
+    context: Context,
+) -> Float[Tensor, "batch length heads*value_size"]:
+    """The core on these operands; with selective recompute they alone are kept, and it runs again."""
+    if not core.is_recomputed or not torch.is_grad_enabled():
+        out: Tensor = core(query, key, value, context.mask, context.window)
+        return out
+    replay = core.training and core.dropout > 0  # only dropout would draw random numbers again
+    again: Tensor = checkpoint(
+        core, query, key, value, context.mask, context.window, use_reentrant=False, preserve_rng_state=replay
+    )
+    return again
+
+
 class Attention(nn.Module):
     """Multi-head attention with H query heads and K key-value heads (GQA, Ainslie et al., arXiv:2305.13245).
 
@@ -138,7 +159,7 @@ class Attention(nn.Module):
         value = self._heads(self.value(x), None)
         if context.rotary is not None:
             query, key = rotate(query, context.rotary), rotate(key, context.rotary)
-        out: Tensor = self.output(self.core(query, key, value, context.mask, context.window))
+        out: Tensor = self.output(attend(self.core, query, key, value, context))
         return out
 
     def _heads(

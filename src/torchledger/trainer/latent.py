@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchledger.spec import ModelSpec
-from torchledger.trainer.attention import Context, Core
+from torchledger.trainer.attention import Context, Core, attend
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.norm import Norm, weighted
 from torchledger.trainer.position import rotate
@@ -59,7 +59,7 @@ class LatentAttention(nn.Module):
             turned_query, turned_key = rotate(turned_query, context.rotary), rotate(turned_key, context.rotary)
         query = torch.cat((plain_query, turned_query), dim=-1)
         key = torch.cat((plain_key, repeat(turned_key, "b t 1 r -> b t h r", h=self.num_heads)), dim=-1)
-        out: Tensor = self.output(self.core(query, key, value, context.mask, context.window))
+        out: Tensor = self.output(attend(self.core, query, key, value, context))
         return out
 
     def _query(self, x: Float[Tensor, "batch length hidden"]) -> Float[Tensor, "batch length heads size"]:

@@ -1,6 +1,7 @@
 """The decoder-only Transformer of a `ModelSpec`: one module tree for the trainer, the tracer and the formulas."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -22,11 +23,16 @@ from torchledger.trainer.unbuilt import require_built
 __all__ = ["Layer", "Recompute", "Transformer", "build"]
 
 AttentionKernel = Literal["math", "fused"]
-Recompute = Literal["none", "full"]
+Recompute = Literal["none", "selective", "full"]
 
 
 def build(
-    spec: ModelSpec, *, attention: AttentionKernel, recompute: Recompute = "none", sequence_length: int | None = None
+    spec: ModelSpec,
+    *,
+    attention: AttentionKernel,
+    recompute: Recompute = "none",
+    recomputes: Callable[[int], bool] = lambda _: True,
+    sequence_length: int | None = None,
 ) -> "Transformer":
     """The model of `spec` on the current default device, its parameters without values (`init.initialize` draws them).
 
@@ -36,7 +42,9 @@ def build(
         spec: the model.
         attention: `math` writes the scores to memory, `fused` is torch's kernel.
         recompute: `full` keeps each layer's input only and runs the layer again in the backward pass (Chen et al.,
-            arXiv:1604.06174).
+            arXiv:1604.06174); `selective` keeps queries, keys and values, and runs the core of attention again
+            (Korthikanti et al., arXiv:2205.05198, section 5).
+        recomputes: with `full`, whether the layer of an index, from 0, is run again; nothing runs all again.
         sequence_length: longest sequence it will see, for which rotary tables are made; nothing means
             `spec.max_sequence_length`.
 
@@ -45,7 +53,11 @@ def build(
     """
     check.require(spec)
     require_built(spec)
-    return Transformer(spec, attention, recompute, sequence_length or spec.max_sequence_length)
+    model = Transformer(spec, attention, sequence_length or spec.max_sequence_length)
+    model.recomputed = frozenset(filter(recomputes, range(spec.num_layers))) if recompute == "full" else frozenset()
+    for layer in model.layers:
+        layer.attention.core.is_recomputed = recompute == "selective"  # type: ignore[union-attr]  # a layer of ours
+    return model
 
 
 class Layer(nn.Module):
@@ -54,7 +66,7 @@ class Layer(nn.Module):
     def __init__(self, spec: ModelSpec, group: LayerGroup, kernel: AttentionKernel) -> None:
         super().__init__()
         norm, D = spec.norm, spec.hidden_size
-        self.parallel, self.placement = spec.parallel, norm.placement
+        self.parallel, self.placement, self.dropout = spec.parallel, norm.placement, spec.dropout
         before, after = norm.placement in {"pre", "sandwich"}, norm.placement != "pre"
         self.attention_norm = Norm(D, norm) if before else None
         self.attention = (LatentAttention if spec.attention.kind == "latent" else Attention)(spec, kernel)
@@ -70,14 +82,18 @@ class Layer(nn.Module):
         """One layer further along the residual stream."""
         if self.parallel:  # GPT-J: both branches read the same h
             x = _apply(self.attention_norm, h)
-            branches: Tensor = h + self.attention(x, context)
-            return branches + _apply(self.mlp, x if self.mlp_norm is None else self.mlp_norm(h))
+            branches: Tensor = h + self._dropped(self.attention(x, context))
+            return branches + self._dropped(_apply(self.mlp, x if self.mlp_norm is None else self.mlp_norm(h)))
         if self.placement == "residual":
-            h = _apply(self.attention_post_norm, h + self.attention(h, context))
-            return _apply(self.mlp_post_norm, h + self.mlp(h))
+            h = _apply(self.attention_post_norm, h + self._dropped(self.attention(h, context)))
+            return _apply(self.mlp_post_norm, h + self._dropped(self.mlp(h)))
         mixed = self.attention(_apply(self.attention_norm, h), context)
-        h = h + _apply(self.attention_post_norm, mixed)
-        return h + _apply(self.mlp_post_norm, self.mlp(_apply(self.mlp_norm, h)))
+        h = h + self._dropped(_apply(self.attention_post_norm, mixed))
+        return h + self._dropped(_apply(self.mlp_post_norm, self.mlp(_apply(self.mlp_norm, h))))
+
+    def _dropped(self, branch: Tensor) -> Tensor:
+        """What a branch adds to the stream, in training with some of it set to zero."""
+        return functional.dropout(branch, self.dropout, self.training) if self.dropout else branch
 
 
 class Transformer(nn.Module):
@@ -86,14 +102,16 @@ class Transformer(nn.Module):
     Attributes:
         spec: what it was built from.
         max_length: longest sequence it takes; nothing where positions need no table.
+        recomputed: indices of the layers that keep their input only and run again in the backward pass.
     """
 
     slopes: Tensor | None
+    recomputed: frozenset[int]
 
-    def __init__(self, spec: ModelSpec, kernel: AttentionKernel, recompute: Recompute, num_positions: int) -> None:
+    def __init__(self, spec: ModelSpec, kernel: AttentionKernel, num_positions: int) -> None:
         super().__init__()
         D, V, E, position = spec.hidden_size, spec.vocab_size, spec.embedding_size, spec.position
-        self.spec, self.recompute, self.needs_mask = spec, recompute, _needs_mask(spec, kernel)
+        self.spec, self.recomputed, self.needs_mask = spec, frozenset(), _needs_mask(spec, kernel)
         self.embedding = Embedding(V, E or D)
         self.embedding_projection = Linear(E, D, bias=False) if E else None
         self.position_embedding = Embedding(spec.num_position_rows, D) if position.kind == "learned" else None
@@ -124,11 +142,11 @@ class Transformer(nn.Module):
             ValueError: if the sequence is longer than the model has positions for.
         """
         h = self._embed(tokens)
-        contexts = {window: self._context(h, window) for window in dict.fromkeys(self.windows)}
-        for layer, window in zip(self.layers, self.windows, strict=True):
-            if self.recompute == "full" and torch.is_grad_enabled():
+        contexts = {window: self._context(h, window, tokens.shape[1]) for window in dict.fromkeys(self.windows)}
+        for index, (layer, window) in enumerate(zip(self.layers, self.windows, strict=True)):
+            if index in self.recomputed and torch.is_grad_enabled():
                 # Only dropout would draw random numbers again in the backward pass.
-                replay = self.training and self.spec.attention.dropout > 0
+                replay = self.training and self.spec.has_dropout
                 h = checkpoint(layer, h, contexts[window], use_reentrant=False, preserve_rng_state=replay)
             else:
                 h = layer(h, contexts[window])
@@ -150,11 +168,11 @@ class Transformer(nn.Module):
         if self.position_embedding is not None:
             positions = torch.arange(length, device=tokens.device)
             h = h + self.position_embedding(positions + spec.position.offset if spec.position.offset else positions)
-        return _apply(self.embedding_norm, h)
+        h = _apply(self.embedding_norm, h)
+        return functional.dropout(h, spec.dropout, self.training) if spec.dropout else h
 
-    def _context(self, h: Float[Tensor, "batch length hidden"], window: int) -> Context:
+    def _context(self, h: Float[Tensor, "batch tokens hidden"], window: int, length: int) -> Context:
         """Mask and rotary tables of the layers with this window, made once for all of them."""
-        length = h.shape[1]
         mask = None
         if self.needs_mask or window:
             mask = causal_mask(length, window, self.slopes, h, _matmul_dtype(h))

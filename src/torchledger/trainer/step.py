@@ -2,21 +2,34 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim import Optimizer
 
-from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.trainer.init import initialize
-from torchledger.trainer.model import Recompute, Transformer, build
+from torchledger.trainer.model import Transformer, build
 from torchledger.trainer.optimizer import build_optimizer
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.unbuilt import require_built_recipe
 
-__all__ = ["MayUpdate", "MicroBatch", "StepResult", "TrainStep", "build_step", "example_batch", "micro_batches"]
+if TYPE_CHECKING:
+    from torchledger.trainer.parallel import Parallel
+
+__all__ = [
+    "MayUpdate",
+    "MicroBatch",
+    "StepResult",
+    "TrainStep",
+    "build_model",
+    "build_step",
+    "example_batch",
+    "micro_batches",
+]
 
 MicroBatch = tuple[Int[Tensor, "rows length"], Int[Tensor, "rows length"]]
 #: Whether to update, given each micro-batch's share of the loss and the gradient norm.
@@ -48,13 +61,18 @@ class TrainStep:
     Args:
         model: what is trained.
         optimizer: over its parameters.
-        recipe: precision, clipping, schedule; `num_tokens` is the horizon of the schedule.
+        recipe: precision, clipping, schedule; `num_tokens` is the horizon of the schedule. On many ranks, as one of
+            them runs it (`layout.local_recipe`).
+        parallel: how the model is spread over ranks; nothing is one process.
     """
 
-    def __init__(self, model: Transformer, optimizer: Optimizer, recipe: Recipe) -> None:
+    def __init__(
+        self, model: Transformer, optimizer: Optimizer, recipe: Recipe, parallel: "Parallel | None" = None
+    ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.recipe = recipe
+        self.parallel = parallel
 
     def __call__(self, batches: Sequence[MicroBatch], step: int, may_update: MayUpdate | None = None) -> StepResult:
         """Do update `step` (from 0).
@@ -69,7 +87,10 @@ class TrainStep:
                 for the device. On many ranks every rank has to answer alike. Nothing asks, and always updates.
         """
         num_tokens = sum(targets.numel() for _, targets in batches)
-        losses = [self._forward_backward(tokens, targets, num_tokens) for tokens, targets in batches]
+        if self.parallel is None:
+            losses = [self._forward_backward(tokens, targets, num_tokens) for tokens, targets in batches]
+        else:
+            losses = [self._on_ranks(self.parallel, batches, num_tokens)]
         norm = self._clip()
         skipped = may_update is not None and not may_update(losses, norm)
         if not skipped:
@@ -83,9 +104,22 @@ class TrainStep:
             group["lr"] = rate
         self.optimizer.step()
 
+    def _on_ranks(self, parallel: "Parallel", batches: Sequence[MicroBatch], num_tokens: int) -> Float[Tensor, ""]:
+        """Forward and backward over this rank's rows; the mean loss of all ranks, on each of them."""
+        losses = []
+        for number, (tokens, targets) in enumerate(batches, 1):
+            with parallel.micro_batch(is_last=number == len(batches)):
+                losses.append(self._forward_backward(tokens, targets, num_tokens))
+        parallel.finish_gradients(self.model)
+        return parallel.agree(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
+
     def _forward_backward(self, tokens: Tensor, targets: Tensor, num_tokens: int) -> Float[Tensor, ""]:
         with autocast(tokens.device, self.recipe.precision):
-            loss: Tensor = self.model(tokens, targets)
+            loss: Tensor = (
+                self.model(tokens, targets)
+                if self.parallel is None
+                else self.parallel.forward(self.model, tokens, targets)
+            )
         if targets.numel() != num_tokens:
             loss = loss * (targets.numel() / num_tokens)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -93,26 +127,56 @@ class TrainStep:
 
     def _clip(self) -> Float[Tensor, ""] | None:
         limit = self.recipe.optimizer.gradient_clip
+        if self.parallel is not None:
+            return self.parallel.clip(self.model, limit) if limit > 0 else None
         return torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit) if limit > 0 else None
 
 
-def build_step(spec: ModelSpec, recipe: Recipe, *, initialized: bool = True) -> TrainStep:
+def build_step(
+    spec: ModelSpec, recipe: Recipe, *, initialized: bool = True, strategy: Strategy | None = None
+) -> TrainStep:
     """Model, optimizer and step on the current default device; fake where a fake tensor mode is on.
 
     Args:
         spec: the model.
         recipe: how it is trained.
         initialized: whether to draw the parameters' values; on fake tensors there are none to draw.
+        strategy: how it is spread over the ranks of the process group; `recipe` is then that of one rank.
 
     Raises:
         SpecError: the model or the recipe says something that the trainer does not do; the fields are named.
     """
     require_built_recipe(recipe)
-    recompute: Recompute = "full" if recipe.recompute == "full" else "none"
-    model = build(spec, attention=recipe.attention, recompute=recompute, sequence_length=recipe.sequence_length)
+    model = build_model(spec, recipe)
+    parallel = None if strategy is None or strategy.num_ranks == 1 else _parallel(strategy)
+    if parallel is not None:
+        parallel.split(model)
     if initialized:
         initialize(model, recipe.initialization, recipe.seed)
-    return TrainStep(model, build_optimizer(model, recipe.optimizer), recipe)
+    if parallel is not None:
+        parallel.spread(model)
+    return TrainStep(model, build_optimizer(model, recipe.optimizer), recipe, parallel)
+
+
+def _parallel(strategy: Strategy) -> "Parallel":
+    from torchledger.trainer.parallel import Parallel  # a second of imports that only many ranks need
+
+    return Parallel(strategy, torch.get_default_device())
+
+
+def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
+    """The model as a recipe runs it, its parameters without values.
+
+    Raises:
+        SpecError: the model says something that the trainer does not do; the fields are named.
+    """
+    return build(
+        spec,
+        attention=recipe.attention,
+        recompute=recipe.recompute,
+        recomputes=recipe.recomputes_layer,
+        sequence_length=recipe.sequence_length,
+    )
 
 
 def micro_batches(batch: MicroBatch, accumulation_steps: int) -> list[MicroBatch]:

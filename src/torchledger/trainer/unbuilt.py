@@ -29,8 +29,6 @@ def require_built_recipe(recipe: Recipe) -> None:
 
 
 def _of_model(spec: ModelSpec) -> Iterator[Mistake]:
-    if spec.dropout > 0:
-        yield "dropout", f"dropout of the residual stream: {_WHY}; set it to 0"
     if spec.num_prediction_layers > 0:
         yield "num_prediction_layers", f"multi-token prediction: {_WHY}; set it to 0"
     if spec.moe is not None and spec.moe.capacity_factor > 0:
@@ -40,17 +38,12 @@ def _of_model(spec: ModelSpec) -> Iterator[Mistake]:
 def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     known = {
         "precision": (recipe.precision, ("fp32", "bf16")),
-        "recompute": (recipe.recompute, ("none", "full")),
         "optimizer.kind": (recipe.optimizer.kind, ("adamw", "sgd")),
         "initialization": (recipe.initialization, ("fan_in", "gpt2")),
     }
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"{value!r}: {_WHY}; use {' or '.join(choices)}"
-    if recipe.recompute_layers > 0:
-        yield "recompute_layers", f"some layers of all: {_WHY}; set it to 0"
-    if recipe.recompute_every > 1:
-        yield "recompute_every", f"some layers of all: {_WHY}; set it to 1"
     if recipe.loss_chunk > 0:
         yield "loss_chunk", f"the loss in pieces: {_WHY}; set it to 0"
     if recipe.document_mask:
