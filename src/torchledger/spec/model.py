@@ -235,6 +235,11 @@ class ModelSpec:
         return attention.num_key_value_heads
 
     @property
+    def has_dropout(self) -> bool:
+        """Whether a training step draws random numbers."""
+        return self.dropout > 0 or self.attention.dropout > 0
+
+    @property
     def rotary_size(self) -> int:
         """How many of a head's dimensions are rotated; 0 without rotary positions."""
         if self.position.kind != "rotary":
