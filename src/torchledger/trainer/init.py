@@ -69,7 +69,20 @@ def initialize(model: Transformer, initialization: Initialization, seed: int) ->
         values = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
         generator = torch.Generator("cpu").manual_seed(stream_seed(seed, "initialization", name))
         nn.init.trunc_normal_(values, 0.0, std, -TRUNCATION * std, TRUNCATION * std, generator=generator)
+        _put(parameter, values)
+
+
+def _put(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy whole values into a parameter, or this rank's share of them where it holds a share."""
+    placements = getattr(parameter, "placements", None)
+    if placements is None:
         parameter.copy_(values)
+        return
+    from torch.distributed.tensor import distribute_tensor  # only many ranks have such parameters
+
+    mesh = parameter.device_mesh  # type: ignore[attr-defined]
+    shares = distribute_tensor(values.to(mesh.device_type), mesh, placements, src_data_rank=None)
+    parameter.copy_(shares)
 
 
 def _kind(name: str) -> str:

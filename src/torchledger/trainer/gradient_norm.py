@@ -1,0 +1,71 @@
+"""The true norm of all gradients of a model whose ranks hold shards of them; one number is sent a mesh dimension.
+
+torch's own `clip_grad_norm_` on DTensors sends a number for every parameter, and a norm that is left as it comes is
+that of one rank's shards, short by the square root of their number (github.com/pytorch/pytorch/issues/170862).
+"""
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+__all__ = ["clip_gradients", "gradient_norm"]
+
+#: Along which mesh dimensions a tensor is sharded, and over which processes.
+_Groups = tuple[tuple[int, dist.ProcessGroup], ...]
+
+
+@torch.no_grad()
+def gradient_norm(gradients: Iterable[Tensor]) -> Float[Tensor, ""]:
+    """The 2-norm over all elements of all gradients, each counted once; the same on every rank.
+
+    Squares are added up over the shards of a rank, then over each mesh dimension along which tensors are sharded,
+    together with those that are whole there. Where nothing is sharded, it is torch's `get_total_norm`, bit for bit.
+    """
+    sharded: dict[_Groups, list[Tensor]] = {}
+    for gradient in gradients:
+        groups: _Groups = ()
+        local = gradient
+        if isinstance(gradient, DTensor):
+            mesh = gradient.device_mesh
+            groups = tuple(
+                (i, mesh.get_group(i)) for i, each in enumerate(gradient.placements) if not each.is_replicate()
+            )
+            local = gradient.to_local()
+        sharded.setdefault(groups, []).append(local)
+    if list(sharded) == [()]:
+        return torch.nn.utils.get_total_norm(sharded[()])
+    return _summed({groups: _square(shards) for groups, shards in sharded.items()}).sqrt()
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, ""]:
+    """Scale all gradients so that their norm is at most `limit`; gives back the norm before."""
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    norm = gradient_norm(gradients)
+    factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
+    torch._foreach_mul_([each.to_local() if isinstance(each, DTensor) else each for each in gradients], factor)
+    return norm
+
+
+def _square(shards: list[Tensor]) -> Tensor:
+    norm: Tensor = torch.nn.utils.get_total_norm(shards)
+    return norm * norm
+
+
+def _summed(squares: dict[_Groups, Tensor]) -> Tensor:
+    """Add up along the last mesh dimension that anything is sharded on, then along those before it."""
+    while any(squares):
+        last = max(groups[-1][0] for groups in squares if groups)
+        sums: dict[_Groups, Tensor] = {}
+        for groups, square in squares.items():
+            rest = groups
+            if groups and groups[-1][0] == last:
+                dist.all_reduce(square, group=groups[-1][1])
+                rest = groups[:-1]
+            sums[rest] = sums[rest] + square if rest in sums else square
+        squares = sums
+    return squares[()]

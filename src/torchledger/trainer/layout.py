@@ -1,0 +1,138 @@
+"""What a layout asks of each rank, and which layouts are built: the rest is refused by name, all at once."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec.check import Mistake, refuse
+from torchledger.trainer.ranks import Ranks
+
+__all__ = ["local_recipe", "require_layout", "strategy_for"]
+
+#: Optimizers whose update of an element needs nothing but that element's own gradient and state.
+_ELEMENTWISE = frozenset({"adamw", "sgd", "lion"})
+#: Precisions whose parameters are the only copy of the weights.
+_SINGLE_COPY = frozenset({"fp32", "tf32", "bf16"})
+
+
+def strategy_for(strategy: Strategy, ranks: Ranks) -> Strategy:
+    """The layout of a run: where none is asked for, every rank is a replica of the model.
+
+    >>> strategy_for(Strategy(), Ranks(0, 4)).data_parallel
+    4
+    """
+    return replace(strategy, data_parallel=ranks.size) if strategy.num_ranks == 1 else strategy
+
+
+def local_recipe(recipe: Recipe, strategy: Strategy) -> Recipe:
+    """The recipe as one rank runs it: its share of the batch in its micro-batches, and as many steps.
+
+    >>> asked = Recipe(batch_size=16, accumulation_steps=2, num_tokens=10 * 16 * 1024)
+    >>> mine = local_recipe(asked, Strategy(data_parallel=4))
+    >>> mine.batch_size, mine.micro_batch_size, mine.num_steps
+    (4, 2, 10)
+    """
+    share = strategy.data_parallel
+    if share == 1 and not strategy.micro_batch_size:
+        return recipe
+    rows = recipe.batch_size // share
+    accumulation = rows // strategy.micro_batch_size if strategy.micro_batch_size else recipe.accumulation_steps
+    steps = recipe.num_steps
+    return replace(
+        recipe, batch_size=rows, accumulation_steps=accumulation, num_tokens=steps * rows * recipe.sequence_length
+    )
+
+
+def require_layout(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: Ranks) -> None:
+    """Refuse a layout that these ranks cannot run, or that is not built.
+
+    Raises:
+        SpecError: with every such field in it.
+    """
+    found = [*_of_ranks(recipe, strategy, ranks), *_unbuilt(strategy)]
+    if strategy.tensor_parallel > 1:
+        found += [*_divisions(spec, recipe, strategy.tensor_parallel, strategy), *_whole(spec, recipe)]
+    if strategy.shard_level or strategy.tensor_parallel > 1:
+        found += _of_shards(recipe)
+    refuse("the run cannot be spread like this", found)
+
+
+def _of_ranks(recipe: Recipe, strategy: Strategy, ranks: Ranks) -> Iterator[Mistake]:
+    """Numbers that have to divide each other."""
+    if strategy.num_ranks != ranks.size:
+        start = f"start it with torchrun --nproc-per-node={strategy.num_ranks} -m torchledger train ..."
+        yield "strategy", f"is for {strategy.num_ranks} ranks, and {ranks.size} run; {start}, or change it"
+    data, group = strategy.data_parallel, strategy.shard_group
+    if recipe.batch_size % data:
+        yield "strategy.data_parallel", f"{data} ranks cannot share a batch of {recipe.batch_size} sequences evenly"
+        return
+    rows = recipe.batch_size // data
+    if strategy.micro_batch_size and rows % strategy.micro_batch_size:
+        message = f"{strategy.micro_batch_size} does not divide the {rows} sequences of a rank"
+        yield "strategy.micro_batch_size", message
+    if not strategy.micro_batch_size and rows % recipe.accumulation_steps:
+        message = f"{recipe.accumulation_steps} does not divide the {rows} sequences of a rank"
+        yield "recipe.accumulation_steps", message
+    if group and (data % group or not strategy.shard_level):
+        yield "strategy.shard_group", f"{group} needs shard_level 3, and to divide data_parallel {data}"
+
+
+def _unbuilt(strategy: Strategy) -> Iterator[Mistake]:
+    why = "the planner knows it, the trainer does not do it"
+    if strategy.stack != "torchledger":
+        yield "strategy.stack", f"{strategy.stack!r} is another trainer; this one is torchledger"
+    if strategy.shard_level in {1, 2}:
+        yield "strategy.shard_level", f"{strategy.shard_level}: {why}; use 0 (replicas) or 3 (shards)"
+    for name in ("pipeline_parallel", "context_parallel", "expert_parallel"):
+        if getattr(strategy, name) > 1:
+            yield f"strategy.{name}", f"{getattr(strategy, name)}: {why}; set it to 1"
+    if strategy.overlap_tensor:
+        yield "strategy.overlap_tensor", f"{why}; set it to false"
+    if strategy.shard_level and strategy.prefetch != 1:
+        yield "strategy.prefetch", f"{strategy.prefetch}: {why}; set it to 1"
+    if strategy.tensor_parallel > 1 and not strategy.vocab_parallel:
+        yield "strategy.vocab_parallel", f"a whole embedding beside split layers: {why}; set it to true"
+
+
+def _divisions(spec: ModelSpec, recipe: Recipe, ranks: int, strategy: Strategy) -> Iterator[Mistake]:
+    """What tensor parallel ranks split."""
+    sizes = {
+        "attention heads": spec.attention.num_heads,
+        "key-value heads": spec.num_key_value_heads,
+        "columns of the MLP": spec.mlp.intermediate_size,
+    }
+    if strategy.sequence_parallel:
+        sizes["tokens of a sequence"] = recipe.sequence_length
+    for what, size in sizes.items():
+        if size % ranks:
+            yield "strategy.tensor_parallel", f"{ranks} does not divide the {size} {what}"
+
+
+def _whole(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
+    """What tensor parallel ranks do not split."""
+    name, remedy = "strategy.tensor_parallel", "set it to 1"
+    parts = {
+        "experts": spec.moe is not None,
+        "latent attention": spec.attention.kind == "latent",
+        "a norm over all heads (query_key_norm full)": spec.attention.query_key_norm == "full",
+        "a factored embedding": bool(spec.embedding_size),
+        "multi-token prediction": spec.num_prediction_layers > 0,
+        "dropout": spec.dropout > 0 or spec.attention.dropout > 0,
+        "the loss in pieces (recipe.loss_chunk)": recipe.loss_chunk > 0,
+        "documents kept apart (recipe.document_mask)": recipe.document_mask,
+        "adapters (recipe.lora_rank)": recipe.lora_rank > 0,
+    }
+    yield from (
+        (name, f"{what}: no layer is built that splits it; {remedy}") for what, is_there in parts.items() if is_there
+    )
+
+
+def _of_shards(recipe: Recipe) -> Iterator[Mistake]:
+    """What needs whole tensors."""
+    kind, precision = recipe.optimizer.kind, recipe.precision
+    if kind not in _ELEMENTWISE:
+        yield "recipe.optimizer.kind", f"{kind!r} needs whole matrices, and ranks hold shards; use adamw, lion or sgd"
+    if precision not in _SINGLE_COPY:
+        yield "recipe.precision", f"{precision!r} is not built for shards; use {', '.join(sorted(_SINGLE_COPY))}"
+    if recipe.trainable or recipe.lora_rank:
+        yield "recipe.trainable", "frozen parts are not built for shards; leave trainable out, lora_rank at 0"

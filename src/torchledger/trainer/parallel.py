@@ -1,0 +1,134 @@
+"""`Parallel`: a model spread over ranks, and what a step on many ranks does that one process does not."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.parallel import DistributedDataParallel
+
+from torchledger.spec import Strategy
+from torchledger.trainer.gradient_norm import clip_gradients
+from torchledger.trainer.model import Transformer
+from torchledger.trainer.parallel_data import replicate, shard
+from torchledger.trainer.parallel_tensor import split
+
+__all__ = ["Parallel"]
+
+
+class Parallel:
+    """A layout in force: device mesh, wrappers, and the collectives around a step. There has to be a process group.
+
+    Data parallel ranks read different rows; tensor parallel ones the same rows, and split the matrices.
+
+    Args:
+        strategy: the layout, one that `layout.require_layout` lets through.
+        device: of this rank.
+
+    Attributes:
+        asked: number of the signal that this rank has got; 0 is none. The next step tells the others.
+        told: of the last step, what all ranks have been asked, once they have told each other.
+    """
+
+    def __init__(self, strategy: Strategy, device: torch.device) -> None:
+        self.strategy, self.device = strategy, device
+        self.mesh = _mesh(strategy, device)
+        self.asked = 0
+        self.told: Float[Tensor, ""] | None = None
+        self._wrapped: nn.Module | None = None
+
+    def split(self, model: Transformer) -> None:
+        """Tensor parallelism, before first values are drawn."""
+        strategy = self.strategy
+        if strategy.tensor_parallel > 1:
+            split(model, self.mesh["tensor"], by_tokens=strategy.sequence_parallel)
+
+    def spread(self, model: Transformer) -> None:
+        """Data parallelism, once the values are there."""
+        strategy = self.strategy
+        if strategy.data_parallel == 1:
+            return
+        if strategy.shard_level:
+            hybrid = "replicas" in (self.mesh.mesh_dim_names or ())
+            shard(model, self.mesh["replicas", "data"] if hybrid else self.mesh["data"], reshard=strategy.reshard)
+        elif strategy.tensor_parallel == 1:
+            self._wrapped = replicate(model, self.mesh["data"], self.device)
+
+    @contextlib.contextmanager
+    def micro_batch(self, *, is_last: bool) -> Iterator[None]:
+        """Around forward and backward pass: replicas send their gradients once a step, in the last micro-batch."""
+        waits = isinstance(self._wrapped, DistributedDataParallel) and not is_last
+        with self._wrapped.no_sync() if waits else contextlib.nullcontext(), self.loss():  # type: ignore[union-attr,operator]
+            yield
+
+    def loss(self) -> contextlib.AbstractContextManager[Any]:
+        """Around whatever computes a loss: of logits that are split, none is gathered."""
+        return loss_parallel() if self.strategy.tensor_parallel > 1 else contextlib.nullcontext()
+
+    def forward(self, model: Transformer, tokens: Tensor, targets: Tensor) -> Float[Tensor, ""]:
+        """The model's loss, through what is wrapped around it; a plain tensor."""
+        loss = (self._wrapped or model)(tokens, targets)
+        return loss.to_local() if isinstance(loss, DTensor) else loss
+
+    @torch.no_grad()
+    def finish_gradients(self, model: Transformer) -> None:
+        """Add up what of a step's gradients is still partial: those of norms that saw a rank's share of tokens."""
+        strategy = self.strategy
+        if strategy.tensor_parallel == 1:
+            return
+        partial = [p for p in model.parameters() if isinstance(p.grad, DTensor) and _is_partial(p.grad)]
+        for parameter in partial:
+            grad = parameter.grad
+            assert isinstance(grad, DTensor)
+            whole = [Replicate() if each.is_partial() else each for each in grad.placements]
+            parameter.grad = grad.redistribute(placements=whole)
+
+    def clip(self, model: Transformer, limit: float) -> Float[Tensor, ""]:
+        """Clip by the norm of all gradients, which is the same on every rank."""
+        return clip_gradients(model.parameters(), limit)
+
+    def agree(self, loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """The mean of all ranks' losses; on the way each learns whether any was asked to stop.
+
+        Eight bytes of every rank: its loss over their number, and its signal, as a digit of its own for each signal.
+        """
+        size = self.strategy.num_ranks
+        told = torch.stack((loss / size, loss.new_tensor(_digit(self.asked, size))))
+        dist.all_reduce(told)
+        self.told = told[1]
+        return told[0]
+
+    @property
+    def signal(self) -> int:
+        """The signal that any rank had got before the last step; 0 is none. Reading it waits for the device."""
+        return 0 if self.told is None else _number(self.told.item(), self.strategy.num_ranks)
+
+
+_SIGINT, _SIGTERM = 2, 15
+
+
+def _digit(signal: int, size: int) -> float:
+    """A signal as a number that sums over `size` ranks keep apart from the other's."""
+    return {0: 0.0, _SIGINT: 1.0, _SIGTERM: float(size + 1)}[signal]
+
+
+def _number(total: float, size: int) -> int:
+    return _SIGTERM if total > size else _SIGINT if total else 0
+
+
+def _is_partial(tensor: DTensor) -> bool:
+    return any(each.is_partial() for each in tensor.placements)
+
+
+def _mesh(strategy: Strategy, device: torch.device) -> DeviceMesh:
+    """Ranks as a grid, tensor parallel ones next to each other (`Strategy`)."""
+    group = strategy.shard_group or strategy.data_parallel
+    sizes = {"replicas": strategy.data_parallel // group, "data": group, "tensor": strategy.tensor_parallel}
+    names = [name for name, size in sizes.items() if size > 1]
+    return init_device_mesh(device.type, tuple(sizes[name] for name in names), mesh_dim_names=tuple(names))

@@ -1,0 +1,57 @@
+"""Data parallelism: replicas whose gradients are averaged (DDP), and models that ranks share (FSDP2, HSDP)."""
+
+import warnings
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from torchledger.trainer.model import Transformer
+
+__all__ = ["replicate", "shard"]
+
+
+def replicate(model: Transformer, mesh: DeviceMesh, device: torch.device) -> DistributedDataParallel:
+    """DDP around `model`: call the result in its place, and gradients are averaged over `mesh` in the backward pass.
+
+    Every rank has drawn the same first values from the seed, so nothing is sent to begin with.
+    """
+    return DistributedDataParallel(
+        model,
+        device_ids=[device] if device.type == "cuda" else None,
+        process_group=mesh.get_group(),
+        forward_sync_buffers=False,
+        init_sync=False,
+    )
+
+
+def shard(model: Transformer, mesh: DeviceMesh, *, reshard: bool) -> None:
+    """FSDP2: a rank keeps its share of every parameter, and gathers a layer's when it runs (ZeRO-3, arXiv:1910.02054).
+
+    Embedding, each layer, and last norm with head are gathered by themselves; a tied head goes with its embedding.
+
+    Args:
+        model: sharded in place; its parameters may be DTensors already.
+        mesh: of one dimension; or of two, replicas of shards (HSDP).
+        reshard: whether gathered weights are given back after the forward pass, and gathered again.
+    """
+    # An embedding or norm that tensor parallelism splits hands on a view; nothing here writes into it in place.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
+    if not model.spec.tied_embeddings:
+        for part in (_before(model), _after(model)):
+            fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
+    fully_shard(model, mesh=mesh, reshard_after_forward=reshard)
+
+
+def _before(model: Transformer) -> list[nn.Module]:
+    parts = (model.embedding, model.embedding_projection, model.position_embedding, model.embedding_norm)
+    return [part for part in parts if part is not None]
+
+
+def _after(model: Transformer) -> list[nn.Module]:
+    parts = (model.final_norm, model.embedding_projection_out, model.head)
+    return [part for part in parts if part is not None]
