@@ -15,6 +15,6 @@ def test_it_says_what_another_run_would_need(config):
     assert rows["started_at"] == "2026-01-02T00:00:00+00:00"
     assert {"python", "torch", "numpy", "torchledger"} <= rows["versions"].keys()
     assert rows["numerics"]["num_threads"] == 1
-    assert rows["data"]["train_sha256"] == setup.data.train.payload_sha256
+    assert rows["data"]["train_sha256"] == setup.data.train_sha256
     assert rows["seed"] == setup.recipe.seed
     assert "dropout" in rows["streams"]

@@ -86,7 +86,7 @@ def test_changed_bytes_are_found_before_anything_is_trained(config, tmp_path, da
     (copy / "train.tokens").write_bytes(content)
     with pytest.raises(PrepareError, match="beyond its vocabulary of 257"):
         resolve(replace(config, data=copy))
-    monkeypatch.setattr("torchledger.trainer.setup.VERIFIED_BYTES", 0)
+    monkeypatch.setattr("torchledger.trainer.run_data.VERIFIED_BYTES", 0)
     assert any("were not read through" in line for line in resolve(replace(config, data=copy)).assumptions)
 
 

@@ -61,28 +61,32 @@ def findings(
                 "another process or thread count may have changed the kernels' order of summation",
             )
         )
-    data = prediction.setup.data
-    gain = data.unigram_entropy_nats - finished.validation_loss
-    has_learned = gain >= LEARNED_NAT
-    where = "below" if gain >= 0 else "above"
-    found.append(
-        Finding(
-            "data",
-            "note" if has_learned else "warning",
-            "validation",
-            f"validation loss ends {abs(gain):.4f} nats {where} the unigram entropy of the data "
-            f"({finished.validation_loss:.4f} and {data.unigram_entropy_nats:.4f}); "
-            f"{'more than' if has_learned else 'not'} the {LEARNED_NAT:.1f} below that shows learning",
-            "" if has_learned else "train longer, or with a higher learning rate",
-            {"validation_loss": finished.validation_loss, "unigram_entropy_nats": data.unigram_entropy_nats},
-        )
-    )
+    entropy = prediction.setup.data.unigram_entropy_nats
+    if entropy is not None:
+        found.append(_learning(entropy, finished.validation_loss))
     found.extend(
         Finding("warning", "warning", f"step {row['step']}", row["message"])
         for row in metrics
         if row["kind"] == "warning"
     )
     return tuple(found)
+
+
+def _learning(entropy: float, validation_loss: float) -> Finding:
+    """Whether the run beats the knowledge of how often each token occurs."""
+    gain = entropy - validation_loss
+    has_learned = gain >= LEARNED_NAT
+    where = "below" if gain >= 0 else "above"
+    return Finding(
+        "data",
+        "note" if has_learned else "warning",
+        "validation",
+        f"validation loss ends {abs(gain):.4f} nats {where} the unigram entropy of the data "
+        f"({validation_loss:.4f} and {entropy:.4f}); "
+        f"{'more than' if has_learned else 'not'} the {LEARNED_NAT:.1f} below that shows learning",
+        "" if has_learned else "train longer, or with a higher learning rate",
+        {"validation_loss": validation_loss, "unigram_entropy_nats": entropy},
+    )
 
 
 def close_books(folder: RunFolder, prediction: Prediction, measured: Measurement, finished: Finished) -> RunRecord:

@@ -68,7 +68,7 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
     recipe = setup.recipe
     losses: list[float] = []
     with Batches(
-        setup.data.train_path, recipe.batch_size, recipe.sequence_length, recipe.seed, device=setup.device
+        setup.data.train, recipe.batch_size, recipe.sequence_length, recipe.seed, device=setup.device
     ) as batches:
         with setup.device, _phase(recorder, "build"):
             step = build_step(setup.spec, recipe)
@@ -79,7 +79,7 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
             batch = batches.batch(number)
             if recorder is not None:
                 recorder.register_inputs(list(batch))
-            if setup.spec.attention.dropout:
+            if setup.spec.has_dropout:
                 torch.manual_seed(stream_seed(recipe.seed, "dropout", number))
             result = step(micro_batches(batch, recipe.accumulation_steps), number)
             losses.append(result.loss.item())

@@ -11,12 +11,13 @@
 
     data     prepare, prepared, sources, split, pieces     text to token files
              tokenizer, entropy
+             run_data                                      what a run reads: a prepared folder or a token file
              tokenfile, tokenheader, tokenwriter, durable  the files
              foreign, megatron                             other projects' token files
              order, windows, batches, prefetch             batch n as a function of (seed, n)
-    model    model, attention, latent, mlp, moe, norm, position, linear
+    model    model, attention, latent, mlp, moe, norm, position, linear, loss
              init, seeds                                   first values, random streams
-    step     step, optimizer, schedule, precision, kernel  one update, traced and run as the same object
+    step     step, targets, optimizer, schedule, precision, kernel  one update, traced and run as the same object
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume                                        whether it may go on
              loop, session, validation, interrupts, events what happens
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.precision import PrecisionError
     from torchledger.trainer.prepared import PreparedData, PrepareError, load_prepared
     from torchledger.trainer.resume import resume_changes
-    from torchledger.trainer.run_config import MixturePart, RunConfig, SampleConfig, stdlib_config_path
+    from torchledger.trainer.run_config import MixturePart, RunConfig, SampleConfig, TokenFileConfig, stdlib_config_path
     from torchledger.trainer.run_folder import RunFolder
     from torchledger.trainer.sample import load_model, write_text_from
     from torchledger.trainer.schedule import learning_rate
@@ -92,7 +93,7 @@ _MODULES = {
     "precision": ("PrecisionError",),
     "prepared": ("PrepareError", "PreparedData", "load_prepared"),
     "resume": ("resume_changes",),
-    "run_config": ("MixturePart", "RunConfig", "SampleConfig", "stdlib_config_path"),
+    "run_config": ("MixturePart", "RunConfig", "SampleConfig", "TokenFileConfig", "stdlib_config_path"),
     "run_folder": ("RunFolder",),
     "sample": ("load_model", "write_text_from"),
     "schedule": ("learning_rate",),
@@ -131,6 +132,7 @@ __all__ = [
     "Step",
     "StepResult",
     "TokenFile",
+    "TokenFileConfig",
     "TokenFileError",
     "TokenizerError",
     "TrainError",

@@ -38,9 +38,9 @@ def environment(setup: Setup, now: dt.datetime) -> dict[str, Any]:
         "seed": setup.recipe.seed,
         "streams": {name: f"a function of seed and {what}" for name, what in STREAMS.items()},
         "data": {
-            "folder": str(setup.data.folder),
-            "train_sha256": setup.data.train.payload_sha256,
-            "validation_sha256": setup.data.validation.payload_sha256,
+            "place": str(setup.data.place),
+            "train_sha256": setup.data.train_sha256,
+            "validation_sha256": setup.data.validation_sha256,
             "tokenizer_hash": setup.data.tokenizer_hash,
             "num_train_tokens": setup.data.train.num_tokens,
             "num_validation_tokens": setup.data.validation.num_tokens,

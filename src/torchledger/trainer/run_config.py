@@ -11,7 +11,7 @@ from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy, check, reci
 from torchledger.spec import load as load_model
 from torchledger.spec.check import Mistake
 
-__all__ = ["MixturePart", "RunConfig", "SampleConfig", "stdlib_config_path"]
+__all__ = ["MixturePart", "RunConfig", "SampleConfig", "TokenFileConfig", "stdlib_config_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,41 @@ class SampleConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class MixturePart:
-    """One prepared folder of a mixture.
+class TokenFileConfig:
+    """What a token file that is trained on cannot say itself. A folder that `prepare` wrote needs none of it.
 
     Attributes:
-        data: folder that `prepare` wrote.
+        dtype: type of the ids of a file without a header (nanoGPT's .bin, OLMo's .npy): `uint8` to `int64`.
+        end_of_text_id: the id that ends each document.
+        validation: token file to validate on; without one the end of the training tokens is cut off for it.
+        validation_fraction: how much of them, then.
+        tokenizer: their tokenizer.json, to write samples with.
+    """
+
+    dtype: Literal["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"] | None = None
+    end_of_text_id: int | None = None
+    validation: Path | None = None
+    validation_fraction: float = 0.05
+    tokenizer: Path | None = None
+
+    def __post_init__(self) -> None:
+        _refuse("token_file", self.find_mistakes(_fields(self)))
+
+    @staticmethod
+    def find_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
+        """What is wrong with the fields that are given, as (path, message)."""
+        if not 0 < given.get("validation_fraction", 0.05) < 1:
+            yield "validation_fraction", f"must lie between 0 and 1, is {given['validation_fraction']}"
+        if (given.get("end_of_text_id") or 0) < 0:
+            yield "end_of_text_id", f"must be at least 0, is {given['end_of_text_id']}"
+
+
+@dataclass(frozen=True, slots=True)
+class MixturePart:
+    """One part of a mixture.
+
+    Attributes:
+        data: folder that `prepare` wrote, or a token file.
         weight: its share of the sequences, relative to the other parts' weights.
     """
 
@@ -60,7 +90,7 @@ class RunConfig:
 
     Attributes:
         model: a preset's name, a model file, or the model itself as a table.
-        data: folder that `prepare` wrote.
+        data: folder that `prepare` wrote, or a token file: one of ours, or of another project's (see `foreign`).
         recipe: precision, optimizer, batch, tokens, seed.
         num_steps: optimizer steps of the whole run; 0 takes `recipe.num_tokens`.
         name: what the run is called; its folder is `<runs>/<name>-<UTC time>`.
@@ -78,7 +108,8 @@ class RunConfig:
         log_interval: steps between two lines of progress where they do not overwrite each other.
         sample: the text at the end.
         strategy: how the work is spread over ranks; all ones takes every rank that `torchrun` started as data parallel.
-        mixture: further prepared folders, drawn from by weight; empty trains on `data` alone.
+        token_file: what a token file given as `data` cannot say itself.
+        mixture: further prepared folders or token files, drawn from by weight; empty trains on `data` alone.
         permanent_interval: steps between checkpoints that no later one deletes; 0 keeps none for ever.
         async_checkpoint: whether checkpoints are written while training goes on.
         deterministic: whether an operation that does not repeat bit for bit is refused.
@@ -105,6 +136,7 @@ class RunConfig:
     log_interval: int = 10
     sample: SampleConfig = field(default_factory=SampleConfig)
     strategy: Strategy = field(default_factory=Strategy)
+    token_file: TokenFileConfig = field(default_factory=TokenFileConfig)
     mixture: tuple[MixturePart, ...] = ()
     permanent_interval: int = 0
     async_checkpoint: bool = False

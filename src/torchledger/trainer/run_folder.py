@@ -115,15 +115,18 @@ class RunFolder:
         """
         return configs.load(self.config_path, RunConfig).value
 
-    def write_start(self, config: RunConfig, environment: Mapping[str, Any], tokenizer: Path) -> None:
+    def write_start(self, config: RunConfig, environment: Mapping[str, Any], tokenizer: Path | None) -> None:
         """Write what is known before the first step; `config.toml` goes last and marks the folder as a run.
+
+        Without a tokenizer (of tokens whose own is not known) the run has none, and writes no text.
 
         Raises:
             RunFolderError: it cannot be written.
         """
         try:
             write_text(self.environment_path, json.dumps(environment, indent=2) + "\n")
-            shutil.copyfile(tokenizer, self.tokenizer_path)
+            if tokenizer is not None:
+                shutil.copyfile(tokenizer, self.tokenizer_path)
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
         self.write_config(config)

@@ -82,7 +82,7 @@ class Session:
         prune(folder.checkpoints, setup.config.keep)
         recipe, config = setup.recipe, setup.config
         self.batches = Batches(
-            setup.data.train_path,
+            setup.data.train,
             recipe.batch_size,
             recipe.sequence_length,
             recipe.seed,
@@ -90,7 +90,7 @@ class Session:
             device=setup.device,
         )
         self.validation = ValidationBatches(
-            setup.data.validation_path,
+            setup.data.validation,
             recipe.micro_batch_size,
             recipe.sequence_length,
             max_batches=config.eval_batches or None,
@@ -230,7 +230,7 @@ class Session:
     def _update(self, step: int) -> StepResult:
         recipe = self.setup.recipe
         batch = next(self.batches)
-        if self.setup.spec.attention.dropout:
+        if self.setup.spec.has_dropout:
             torch.manual_seed(stream_seed(recipe.seed, "dropout", step))
         return self.step(micro_batches(batch, recipe.accumulation_steps), step)
 

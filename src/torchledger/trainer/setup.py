@@ -1,25 +1,25 @@
 """From a `RunConfig` to what is really done: everything is looked up, checked and decided before memory is taken."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
 
 from torchledger import spec as specs
 from torchledger.meter import device as devices
-from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.identity import Identity, numerics
 from torchledger.trainer.kernel import choose_kernel
+from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
 from torchledger.trainer.precision import choose_precision
-from torchledger.trainer.prepared import PreparedData, load_prepared
+from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.run_config import RunConfig
+from torchledger.trainer.run_data import RunData, open_run_data
 from torchledger.trainer.unbuilt import require_built, require_built_recipe
 
 __all__ = ["Setup", "resolve"]
-
-VERIFIED_BYTES = 8 * 2**30  # 4.8 s of SHA-256 on the machine this was written on; a run takes longer than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,29 @@ class Setup:
         config: as asked, with every `auto` and preset replaced by what it came to; the same on every resume.
         spec: the model.
         recipe: precision, kernel and length decided.
-        data: the prepared data.
+        data: the training and validation tokens.
         device: where it trains.
         assumptions: what was decided without being asked, in words.
+        ranks: which process of how many this is.
     """
 
     config: RunConfig
     spec: ModelSpec
     recipe: Recipe
-    data: PreparedData
+    data: RunData
     device: torch.device
     assumptions: tuple[str, ...]
+    ranks: Ranks = field(default_factory=Ranks)
+
+    @property
+    def strategy(self) -> Strategy:
+        """How the work is spread over the ranks that run; `config` has what was asked, which other ranks may run."""
+        return strategy_for(self.config.strategy, self.ranks)
+
+    @property
+    def local_recipe(self) -> Recipe:
+        """The recipe as one rank runs it; of one process that of the run."""
+        return local_recipe(self.recipe, self.strategy)
 
     @property
     def num_windows(self) -> int:
@@ -55,34 +67,42 @@ class Setup:
     @property
     def identity(self) -> Identity:
         """What determines the run bit for bit, with the thread count that is set now."""
-        data = {"train_sha256": self.data.train.payload_sha256, "tokenizer_hash": self.data.tokenizer_hash}
-        return Identity(self.spec, self.recipe, data, numerics(self.device))
+        data = {"train_sha256": self.data.train_sha256, "tokenizer_hash": self.data.tokenizer_hash}
+        return Identity(self.spec, self.recipe, data, numerics(self.device, self.ranks.size))
 
 
-def resolve(config: RunConfig) -> Setup:
+def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  # a frozen value
     """Look up and check everything that a run needs, and decide what was left open.
 
-    Sets torch's thread count, which probes and identity depend on. Allocates no model.
+    Sets torch's thread count, which probes and identity depend on. Allocates no model. Of many ranks the first does
+    this and hands `Setup.config` to the others, who then decide nothing: two that measure might decide differently.
+
+    Args:
+        config: the run.
+        ranks: which process of how many this is.
 
     Raises:
         SetupError: data too short or of another vocabulary.
         SpecError, ConfigError: no such model, or one that cannot be.
         PrepareError: no prepared data in the folder, not whole, or damaged.
+        TokenFileError: a token file that is none, or is not what was told of it.
+        TokenizerError: the tokenizer of a token file cannot be read.
         DeviceError: a device that is not there.
         PrecisionError: a format that this device cannot train in.
     """
-    data = load_prepared(config.data)
     spec = config.model if isinstance(config.model, ModelSpec) else specs.load(config.model)
     specs.check.require(spec)
     specs.require_recipe(config.recipe, spec)
+    data = open_run_data(config.data, config.token_file, spec.vocab_size)
     _check_data(spec, config.recipe, data)
-    unread = _verify(data)
+    data = data.proven()
     device = devices.resolve(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     require_built(spec)
     recipe, reasons = _decide(config, spec, device)
     require_built_recipe(recipe)
+    require_layout(spec, recipe, strategy_for(config.strategy, ranks), ranks)
     resolved = replace(
         config,
         model=spec,
@@ -92,31 +112,29 @@ def resolve(config: RunConfig) -> Setup:
         precision="recipe",
         attention="recipe",
         num_threads=torch.get_num_threads(),
+        sample=config.sample if data.tokenizer_path is not None else replace(config.sample, length=0),
     )
-    setup = Setup(resolved, spec, recipe, data, device, ())
-    return replace(setup, assumptions=(*data.assumptions, *unread, *reasons, *_epochs(setup)))
+    setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks)
+    return replace(setup, assumptions=(*data.assumptions, *reasons, *_epochs(setup)))
 
 
-def _check_data(spec: ModelSpec, recipe: Recipe, data: PreparedData) -> None:
+def _own(device: torch.device, ranks: Ranks) -> torch.device:
+    """The device of this rank, which on a host with several GPUs is one of them."""
+    return torch.device("cuda", ranks.local_rank) if device.type == "cuda" and not ranks.is_alone else device
+
+
+def _check_data(spec: ModelSpec, recipe: Recipe, data: RunData) -> None:
     if data.vocab_size > spec.vocab_size:
         raise SetupError(
-            f"the data in {data.folder} has a vocabulary of {data.vocab_size:,}, model {spec.name} only "
+            f"the data in {data.place} has a vocabulary of {data.vocab_size:,}, model {spec.name} only "
             f"{spec.vocab_size:,}: ids beyond it have no embedding; set model.vocab_size to at least {data.vocab_size}"
         )
     for part, name in ((data.train, "training"), (data.validation, "validation")):
         if part.num_tokens <= recipe.sequence_length:
             raise SetupError(
-                f"the {name} data in {data.folder} has {part.num_tokens:,} tokens, too few for one sequence of "
+                f"the {name} data in {data.place} has {part.num_tokens:,} tokens, too few for one sequence of "
                 f"{recipe.sequence_length:,} and its last target; shorten recipe.sequence_length or prepare more text"
             )
-
-
-def _verify(data: PreparedData) -> list[str]:
-    """Prove the token files to the last id; where they are too large for that, say so."""
-    if data.payload_bytes <= VERIFIED_BYTES:
-        data.verify()
-        return []
-    return [f"the {data.payload_bytes:,} bytes of token ids were not read through; each id is checked when it is used"]
 
 
 def _decide(config: RunConfig, spec: ModelSpec, device: torch.device) -> tuple[Recipe, Sequence[str]]:

@@ -84,6 +84,15 @@ class TokenFile:
             token_file.verify()
         return token_file
 
+    @staticmethod
+    def is_own(path: Path) -> bool:
+        """Whether the file begins as one of ours does; false of one that is not there or cannot be read."""
+        try:
+            with path.open("rb") as stream:
+                return stream.read(len(MAGIC)) == MAGIC
+        except OSError:
+            return False
+
     def require_unchanged(self) -> None:
         """Open the file again and compare.
 
