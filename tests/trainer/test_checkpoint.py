@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from torchledger.spec import MoeSpec, OptimizerSpec, Recipe
-from torchledger.trainer import checkpoint as module
 from torchledger.trainer.checkpoint import (
     checkpoints,
     clear_leftovers,
@@ -150,7 +149,7 @@ def test_no_space_while_saving_leaves_the_previous_checkpoint(step, tmp_path, mo
     def full(_handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(CheckpointError, match=r"No space left on device; the previous checkpoint .*00000001 is whole"):
         save(tmp_path, step, 2)
     monkeypatch.undo()

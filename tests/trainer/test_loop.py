@@ -26,6 +26,7 @@ from torchledger.trainer.loop import new_run, resume_point, train
 from torchledger.trainer.metrics import read_metrics
 from torchledger.trainer.setup import resolve
 from torchledger.trainer.step import TrainStep
+from torchledger.trainer.tensorfile import write_tensors
 from torchledger.trainer.tokenfile import TokenFileError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -246,13 +247,13 @@ def test_a_full_disk_keeps_the_previous_checkpoint(config, monkeypatch):
     folder = new_run(setup)
     saved = []
 
-    def full(*_args):
+    def full(*args):
         saved.append(1)
         if len(saved) == 2 * 2 + 1:  # two files of tensors a checkpoint
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return 0
+        return write_tensors(*args)
 
-    monkeypatch.setattr("torchledger.trainer.checkpoint.checksum", full)
+    monkeypatch.setattr("torchledger.trainer.stored.write_tensors", full)
     with pytest.raises(CheckpointError, match=r"step-00000006: No space left on device; .*step-00000004 is whole"):
         list(train(setup, folder))
     assert names(folder.checkpoints) == ["step-00000002", "step-00000004"]

@@ -6,14 +6,14 @@ import torch
 from torchledger.spec import Recipe
 from torchledger.trainer.errors import CheckpointError
 from torchledger.trainer.identity import Identity, numerics
-from torchledger.trainer.manifest import Manifest, StoredFile, checksum
+from torchledger.trainer.manifest import Manifest, StoredFile, StoredTensor, checksum
 
 
 @pytest.fixture
 def folder(tiny, tmp_path):
     """A checkpoint with one file of five bytes."""
     (tmp_path / "weights").write_bytes(b"12345")
-    file = StoredFile(5, checksum(tmp_path / "weights"), {"a": {"shape": [1], "dtype": "float32"}})
+    file = StoredFile(5, {"a": StoredTensor((1,), "float32", 7, (0,), (1,))}, checksum(tmp_path / "weights"))
     recipe = Recipe(batch_size=2, sequence_length=8, num_tokens=160)
     identity = Identity(tiny, recipe, {}, numerics(torch.device("cpu")))
     (tmp_path / "manifest.json").write_text(Manifest(3, identity, {"loss": 1.5}, {"weights": file}).to_json())

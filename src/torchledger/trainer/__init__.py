@@ -22,6 +22,7 @@
              resume                                        whether it may go on
              loop, session, validation, interrupts, events what happens
              run_folder, metrics, checkpoint, manifest     what stays
+             saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
              sample                                        what it writes
     errors   what can go wrong
 

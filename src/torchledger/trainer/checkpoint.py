@@ -5,110 +5,196 @@
             manifest.json           identity, position, shapes, checksums
             weights.safetensors     parameters and buffers by name; the file to share
             optimizer.safetensors   the optimizer's state by parameter name
+            extra.safetensors       what else goes on from step to step (a loss scale); often not there
         .step-00000250.partial/     being written, or left by a kill: never read, cleared at the next start
 
-A checkpoint is written under a hidden name, synced to disk file by file, and renamed as the last act. safetensors hold
-the optimizer's state too: reading them runs no code, needs no torch, keeps every format and name, and copies nothing.
-There is no random state to save, because every stream is a function of the seed and a counter (`seeds.py`).
+Where several ranks train, each writes its share (`weights-rank-00001.safetensors`, see `shards`); any number of ranks,
+in any layout, reads it. A checkpoint is written under a hidden name, synced to disk file by file, and renamed as the
+last act. safetensors hold the optimizer's state too: reading them runs no code, needs no torch, keeps every format and
+name, and copies nothing. There is no random state to save, because every stream is a function of the seed and a counter
+(`seeds.py`).
+
+Every function that takes a `group` is entered by all its ranks together; `None` is one process.
 """
 
 import contextlib
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
 from torchledger.trainer.durable import partial_path, publish, write_text
 from torchledger.trainer.errors import CheckpointError, CheckpointMismatch
-from torchledger.trainer.manifest import MANIFEST_NAME, Manifest, StoredFile, checksum
+from torchledger.trainer.manifest import MANIFEST_NAME, Manifest
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.optimizer import load_optimizer_state, optimizer_state
+from torchledger.trainer.stored import Piece, open_part, read_whole, write_parts
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = [
     "checkpoints",
     "clear_leftovers",
     "latest_checkpoint",
+    "load_extra",
     "load_optimizer",
     "load_weights",
     "model_state",
     "prune",
     "save_checkpoint",
+    "state_of",
+    "write_checkpoint",
 ]
 
-WEIGHTS_NAME = "weights.safetensors"
-OPTIMIZER_NAME = "optimizer.safetensors"
 _REPLACED = ".replaced"
 _DELETED = ".deleted"
+_COMPILED = "_orig_mod."  # what torch.compile puts before the names of a module it wraps
 
 
 def model_state(model: Transformer) -> dict[str, Tensor]:
-    """Parameters and the buffers that the spec does not determine, by name, no copies; a tied head is there once."""
+    """Parameters and the buffers that the spec does not determine, by name, no copies; a tied head is there once.
+
+    Names are those of the plain model, also where layers are compiled.
+    """
     by_tensor: dict[int, str] = {}
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
     for name, tensor in state.items():
         by_tensor.setdefault(id(tensor), name)
-    return {name: state[name] for name in by_tensor.values()}
+    return {name.replace(_COMPILED, ""): state[name] for name in by_tensor.values()}
 
 
-def save_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer, manifest: Manifest, *, keep: int) -> Path:
-    """Write the checkpoint `folder/step-<manifest.step>` and delete all but the `keep` newest.
+def state_of(model: Transformer, optimizer: Optimizer, extra: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Everything that a checkpoint holds, as `<part>/<name>`; no copies."""
+    parts = {
+        "weights": model_state(model),
+        "optimizer": {n.replace(_COMPILED, ""): t for n, t in optimizer_state(model, optimizer).items()},
+        "extra": extra or {},
+    }
+    return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+
+def save_checkpoint(
+    folder: Path,
+    model: Transformer,
+    optimizer: Optimizer,
+    manifest: Manifest,
+    *,
+    keep: int,
+    extra: Mapping[str, Tensor] | None = None,
+    group: "ProcessGroup | None" = None,
+) -> Path:
+    """Write the checkpoint `folder/step-<manifest.step>` and delete all but the `keep` newest and the permanent ones.
 
     Args:
         folder: made if it is not there.
-        model: whose parameters and buffers are written.
+        model: whose parameters and buffers are written; whole tensors, or DTensors of any layout.
         optimizer: whose state is written.
         manifest: what it is; its `files` are filled in here.
         keep: how many checkpoints stay, this one included; at least 1.
+        extra: further tensors, the same on every rank.
+        group: the ranks that save together; a group whose CPU tensors go through gloo.
 
     Raises:
-        CheckpointError: a full disk or a folder that cannot be written to. Earlier checkpoints are whole.
+        CheckpointError: a full disk or a folder that cannot be written to, on any rank. Earlier checkpoints are whole.
+    """
+    return write_checkpoint(folder, state_of(model, optimizer, extra), manifest, keep=keep, group=group)
+
+
+def write_checkpoint(
+    folder: Path, state: dict[str, Tensor], manifest: Manifest, *, keep: int, group: "ProcessGroup | None" = None
+) -> Path:
+    """Do what `save_checkpoint` says with what `state_of` gave, or with a copy of it.
+
+    Raises:
+        CheckpointError: as `save_checkpoint`.
     """
     assert keep >= 1
     target = folder / f"step-{manifest.step:08d}"
-    partial = partial_path(target)
+    if group is not None:
+        from torchledger.trainer.shards import save_shards
+
+        save_shards(folder, state, manifest, keep, group)
+        return target
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        files = {
-            WEIGHTS_NAME: _write(partial / WEIGHTS_NAME, model_state(model)),
-            OPTIMIZER_NAME: _write(partial / OPTIMIZER_NAME, optimizer_state(model, optimizer)),
-        }
-        whole = Manifest(manifest.step, manifest.identity, manifest.metrics, files)
-        write_text(partial / MANIFEST_NAME, whole.to_json())  # syncs the file and then the folder
-        _put_in_place(partial, target)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise CheckpointError(f"cannot save {target}: {_reason(error)}; {_consolation(folder)}") from error
+        partial = begin(target)
+        pieces = {key: Piece.of(tensor) for key, tensor in state.items()}
+        finish(partial, target, manifest.with_files(write_parts(partial, pieces)))
+    except OSError as error:
+        raise abandon(target, error) from error
     prune(folder, keep)
     return target
 
 
+def begin(target: Path) -> Path:
+    """Make the empty hidden folder in which the checkpoint `target` is written.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    partial = partial_path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    return partial
+
+
+def finish(partial: Path, target: Path, manifest: Manifest) -> None:
+    """Write the manifest, then rename; a checkpoint that is there already steps aside first and goes last.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written to.
+    """
+    write_text(partial / MANIFEST_NAME, manifest.to_json())  # syncs the file and then the folder
+    aside = target.with_name(f".{target.name}{_REPLACED}")
+    if target.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        target.rename(aside)
+    publish(partial, target)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def abandon(target: Path, error: Exception) -> CheckpointError:
+    """Clear what there is of a checkpoint that could not be saved, and say so."""
+    shutil.rmtree(partial_path(target), ignore_errors=True)
+    reason = getattr(error, "strerror", None) or str(error)
+    latest = latest_checkpoint(target.parent)
+    consolation = "there is no earlier one" if latest is None else f"the previous checkpoint {latest} is whole"
+    return CheckpointError(f"cannot save {target}: {reason}; {consolation}")
+
+
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the `keep` newest checkpoints; a kill between saving and this leaves one too many."""
-    for _, old in checkpoints(folder)[keep:]:
-        _delete(old)
+    """Delete all but the `keep` newest checkpoints and the permanent ones.
+
+    A kill between saving and this leaves one too many.
+    """
+    for manifest, old in _whole(folder)[keep:]:
+        if not manifest.permanent:
+            _delete(old)
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of every whole checkpoint in `folder`, the newest first; half ones are passed over."""
-    found = []
-    for path in folder.glob("step-*"):
-        with contextlib.suppress(CheckpointError):
-            found.append((Manifest.read(path).step, path))
-    return sorted(found, reverse=True)
+    return [(manifest.step, path) for manifest, path in _whole(folder)]
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint in `folder`, if there is one."""
-    found = checkpoints(folder)
-    return found[0][1] if found else None
+    return next((path for _, path in _newest_first(folder)), None)
+
+
+def _newest_first(folder: Path) -> Iterator[tuple[Manifest, Path]]:
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        with contextlib.suppress(CheckpointError):
+            yield Manifest.read(path), path
+
+
+def _whole(folder: Path) -> list[tuple[Manifest, Path]]:
+    return sorted(_newest_first(folder), key=lambda found: found[0].step, reverse=True)
 
 
 def clear_leftovers(folder: Path) -> list[Path]:
@@ -124,8 +210,8 @@ def clear_leftovers(folder: Path) -> list[Path]:
     return cleared
 
 
-def load_weights(path: Path, model: Transformer) -> Manifest:
-    """Read the weights of the checkpoint at `path` into `model`.
+def load_weights(path: Path, model: Transformer, group: "ProcessGroup | None" = None) -> Manifest:
+    """Read the weights of the checkpoint at `path` into `model`, however many ranks wrote it and hold the model now.
 
     Raises:
         CheckpointMismatch: it is of another model; the differing fields are named.
@@ -138,45 +224,59 @@ def load_weights(path: Path, model: Transformer) -> Manifest:
         listed = "; ".join(map(str, changes))
         raise CheckpointMismatch(f"the checkpoint {path} is of another model: {listed}")
     state = model_state(model)
-    tensors = _read(path / WEIGHTS_NAME, manifest.files[WEIGHTS_NAME])
-    _check_names(
-        path, {name: list(t.shape) for name, t in tensors.items()}, {n: list(t.shape) for n, t in state.items()}
-    )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            state[name].copy_(tensor)
+    stored = {name: list(pieces[0][1].whole) for name, pieces in manifest.pieces("weights").items()}
+    _check_names(path, stored, {name: list(tensor.shape) for name, tensor in state.items()})
+    _fill(path, manifest, "weights", state, group)
     return manifest
 
 
-def load_optimizer(path: Path, manifest: Manifest, model: Transformer, optimizer: Optimizer) -> None:
+def load_optimizer(
+    path: Path, manifest: Manifest, model: Transformer, optimizer: Optimizer, group: "ProcessGroup | None" = None
+) -> None:
     """Read the optimizer's state of the checkpoint at `path` into `optimizer`, which is over the parameters of `model`.
+
+    Every format is as it was written. What is as large as its parameter is laid out as the parameter is, anything else
+    is whole on every rank.
 
     Raises:
         CheckpointError: damaged.
     """
-    load_optimizer_state(model, optimizer, _read(path / OPTIMIZER_NAME, manifest.files[OPTIMIZER_NAME]))
+    stored = manifest.pieces("optimizer")
+    if group is None:
+        files = open_part(path, manifest, "optimizer")
+        tensors = {name: read_whole(files, name, pieces) for name, pieces in stored.items()}
+    else:
+        from torchledger.trainer.shards import blank
+
+        parameters = {name.replace(_COMPILED, ""): p for name, p in model.named_parameters()}
+        tensors = {name: blank(pieces[0][1], parameters[name.rpartition(".")[0]]) for name, pieces in stored.items()}
+        _fill(path, manifest, "optimizer", tensors, group)
+    load_optimizer_state(model, optimizer, tensors)
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor]) -> StoredFile:
-    """Write one file of tensors and sync it to disk."""
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
-    with path.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    about = {
-        name: {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-        for name, tensor in tensors.items()
-    }
-    return StoredFile(path.stat().st_size, checksum(path), about)
+def load_extra(path: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """The further tensors of the checkpoint at `path`, whole, on the CPU; every rank reads them for itself.
+
+    Raises:
+        CheckpointError: damaged.
+    """
+    files = open_part(path, manifest, "extra")
+    return {name: read_whole(files, name, pieces) for name, pieces in manifest.pieces("extra").items()}
 
 
-def _read(path: Path, file: StoredFile) -> dict[str, Tensor]:
-    try:
-        if checksum(path) != file.crc32:
-            raise CheckpointError(f"{path} is damaged: its checksum does not match the manifest's")
-        with safe_open(path, framework="pt") as stream:
-            return {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  # it is no mapping
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot read {path}: {_reason(error)}") from error
+@torch.no_grad()
+def _fill(
+    path: Path, manifest: Manifest, part: str, targets: Mapping[str, Tensor], group: "ProcessGroup | None"
+) -> None:
+    """Read a part's tensors into the tensors that are there."""
+    if group is not None:
+        from torchledger.trainer.shards import load_shards
+
+        load_shards(path, manifest, {f"{part}/{name}": tensor for name, tensor in targets.items()}, group)
+        return
+    files = open_part(path, manifest, part)
+    for name, pieces in manifest.pieces(part).items():
+        targets[name].copy_(read_whole(files, name, pieces))
 
 
 def _check_names(path: Path, stored: Mapping[str, list[int]], needed: Mapping[str, list[int]]) -> None:
@@ -189,29 +289,9 @@ def _check_names(path: Path, stored: Mapping[str, list[int]], needed: Mapping[st
         raise CheckpointMismatch(f"the checkpoint {path} has other tensors: {listed}{more}")
 
 
-def _put_in_place(partial: Path, target: Path) -> None:
-    """Rename a finished checkpoint to its name; one that is there already steps aside first and goes last."""
-    aside = target.with_name(f".{target.name}{_REPLACED}")
-    if target.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        target.rename(aside)
-    publish(partial, target)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def _delete(path: Path) -> None:
     """Hide, then delete, so that a kill in between leaves nothing that looks like a checkpoint."""
     hidden = path.with_name(f".{path.name}{_DELETED}")
     with contextlib.suppress(OSError):
         path.rename(hidden)
         shutil.rmtree(hidden)
-
-
-def _reason(error: Exception) -> str:
-    strerror = getattr(error, "strerror", None)
-    return strerror or str(error)
-
-
-def _consolation(folder: Path) -> str:
-    latest = latest_checkpoint(folder)
-    return "there is no earlier one" if latest is None else f"the previous checkpoint {latest} is whole"
