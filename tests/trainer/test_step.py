@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchledger.spec import OptimizerSpec, Recipe
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.step import build_step, example_batch, micro_batches
+from torchledger.trainer.targets import IGNORED
 
 RECIPE = Recipe(
     batch_size=4,
@@ -37,6 +38,28 @@ def test_micro_batches_of_unequal_size_count_by_their_tokens(tiny, batch):
     parts = [(tokens[:3], targets[:3]), (tokens[3:], targets[3:])]
     for i in range(3):
         assert step(parts, i).loss.item() == pytest.approx(whole([batch], i).loss.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_targets_that_do_not_count_weigh_nothing(tiny, batch, recompute):
+    """Rows with 15, 1, 0 and 8 targets: accumulation 4 and 2 give the losses of one batch, step after step.
+
+    Means of means would weigh the row with 1 target as much as that with 15.
+    """
+    tokens, targets = batch
+    targets = targets.clone()
+    for row, count in enumerate((15, 1, 0, 8)):
+        targets[row, count:] = IGNORED
+    recipe = replace(RECIPE, recompute=recompute)
+    whole = losses(tiny, recipe, (tokens, targets))
+    assert whole[0] == pytest.approx(
+        torch.nn.functional.cross_entropy(
+            build_step(tiny, recipe).model(tokens).flatten(0, 1), targets.flatten(), ignore_index=IGNORED
+        ).item()
+    )
+    for steps in (2, 4):
+        accumulated = losses(tiny, replace(recipe, accumulation_steps=steps), (tokens, targets))
+        assert accumulated == pytest.approx(whole, rel=1e-5)
 
 
 def test_the_loss_is_that_before_the_update_and_falls(tiny, batch):

@@ -15,6 +15,7 @@ from torchledger.trainer.model import Transformer, build
 from torchledger.trainer.optimizer import build_optimizer
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.schedule import learning_rate
+from torchledger.trainer.targets import target_shares
 from torchledger.trainer.unbuilt import require_built_recipe
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ class TrainStep:
     def __call__(self, batches: Sequence[MicroBatch], step: int, may_update: MayUpdate | None = None) -> StepResult:
         """Do update `step` (from 0).
 
-        Each micro-batch counts by its share of the step's tokens, so that several are one large batch, also when they
-        are not equally large.
+        Each micro-batch counts by its share of the step's targets, those that are ignored left out, so that several are
+        one large batch, also when they are not equally large. A mean of means would not be
+        (github.com/huggingface/transformers/pull/34191).
 
         Args:
             batches: the micro-batches.
@@ -86,11 +88,11 @@ class TrainStep:
             may_update: asked once loss and gradients are there; no leaves the update out. Reading a number there waits
                 for the device. On many ranks every rank has to answer alike. Nothing asks, and always updates.
         """
-        num_tokens = sum(targets.numel() for _, targets in batches)
+        shares = target_shares([targets for _, targets in batches])
         if self.parallel is None:
-            losses = [self._forward_backward(tokens, targets, num_tokens) for tokens, targets in batches]
+            losses = [self._forward_backward(*batch, share) for batch, share in zip(batches, shares, strict=True)]
         else:
-            losses = [self._on_ranks(self.parallel, batches, num_tokens)]
+            losses = [self._on_ranks(self.parallel, batches, shares)]
         norm = self._clip()
         skipped = may_update is not None and not may_update(losses, norm)
         if not skipped:
@@ -104,26 +106,29 @@ class TrainStep:
             group["lr"] = rate
         self.optimizer.step()
 
-    def _on_ranks(self, parallel: "Parallel", batches: Sequence[MicroBatch], num_tokens: int) -> Float[Tensor, ""]:
+    def _on_ranks(
+        self, parallel: "Parallel", batches: Sequence[MicroBatch], shares: Sequence[float]
+    ) -> Float[Tensor, ""]:
         """Forward and backward over this rank's rows; the mean loss of all ranks, on each of them."""
         losses = []
-        for number, (tokens, targets) in enumerate(batches, 1):
+        for number, (batch, share) in enumerate(zip(batches, shares, strict=True), 1):
             with parallel.micro_batch(is_last=number == len(batches)):
-                losses.append(self._forward_backward(tokens, targets, num_tokens))
+                losses.append(self._forward_backward(*batch, share))
         parallel.finish_gradients(self.model)
         return parallel.agree(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
 
-    def _forward_backward(self, tokens: Tensor, targets: Tensor, num_tokens: int) -> Float[Tensor, ""]:
+    def _forward_backward(self, tokens: Tensor, targets: Tensor, share: float) -> Float[Tensor, ""]:
         with autocast(tokens.device, self.recipe.precision):
             loss: Tensor = (
                 self.model(tokens, targets)
                 if self.parallel is None
                 else self.parallel.forward(self.model, tokens, targets)
             )
-        if targets.numel() != num_tokens:
-            loss = loss * (targets.numel() / num_tokens)
+        if share != 1:
+            loss = loss * share
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        # A mean over no target is no number, but adds nothing to the others.
+        return loss.detach() if share else torch.zeros_like(loss)
 
     def _clip(self) -> Float[Tensor, ""] | None:
         limit = self.recipe.optimizer.gradient_clip
@@ -175,6 +180,7 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
         attention=recipe.attention,
         recompute=recipe.recompute,
         recomputes=recipe.recomputes_layer,
+        loss_chunk=recipe.loss_chunk,
         sequence_length=recipe.sequence_length,
     )
 
