@@ -17,6 +17,7 @@
              order, windows, batches, prefetch             batch n as a function of (seed, n)
     model    model, attention, latent, mlp, moe, norm, position, linear, loss
              init, seeds                                   first values, random streams
+    weights  foreign_weights, foreign_names, weight_layout Hugging Face checkpoints, in and out
     step     step, targets, optimizer, schedule, precision, kernel  one update, traced and run as the same object
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume                                        whether it may go on
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.errors import (
         CheckpointError,
         CheckpointMismatch,
+        ForeignWeightsError,
         NonFinite,
         OutOfMemory,
         ResumeRefused,
@@ -79,6 +81,7 @@ _MODULES = {
     "errors": (
         "CheckpointError",
         "CheckpointMismatch",
+        "ForeignWeightsError",
         "NonFinite",
         "OutOfMemory",
         "ResumeRefused",
@@ -113,6 +116,7 @@ __all__ = [
     "Evaluated",
     "Event",
     "Finished",
+    "ForeignWeightsError",
     "Interrupted",
     "MixturePart",
     "NonFinite",

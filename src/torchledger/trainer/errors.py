@@ -2,6 +2,7 @@
 
 TrainError(ValueError)
     SetupError          the run cannot begin as configured
+    ForeignWeightsError weights of another project that cannot be read, written, or do not fit
     RunFolderError      a run folder that is taken, missing, damaged or cannot be written to
     CheckpointError     a checkpoint that cannot be saved or read
         CheckpointMismatch   it belongs to another model
@@ -15,6 +16,7 @@ from pathlib import Path
 __all__ = [
     "CheckpointError",
     "CheckpointMismatch",
+    "ForeignWeightsError",
     "NonFinite",
     "OutOfMemory",
     "ResumeRefused",
@@ -30,6 +32,10 @@ class TrainError(ValueError):
 
 class SetupError(TrainError):
     """A run that cannot begin as configured."""
+
+
+class ForeignWeightsError(TrainError):
+    """Weights of another project that cannot be read, written, or do not fit the model; the message names them."""
 
 
 class RunFolderError(TrainError):

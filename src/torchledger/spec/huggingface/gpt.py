@@ -20,7 +20,8 @@ def gpt2(keys: Keys) -> Parts:
 
 def gpt_bigcode(keys: Keys) -> Parts:
     """StarCoder 1 and SantaCoder: GPT-2 with one key-value head."""
-    return _learned(keys, (), **({"num_key_value_heads": 1} if keys.flag("multi_query") else {}))
+    # whatever the file says of num_key_value_heads: transformers takes 1 or all
+    return _learned(keys, (), num_key_value_heads=1 if keys.flag("multi_query") else None)
 
 
 def gptj(keys: Keys) -> Parts:
