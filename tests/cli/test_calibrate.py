@@ -147,3 +147,23 @@ def test_the_help_names_every_column_that_a_table_must_have(ask, tmp_path):
         kept = {column: cell for column, cell in cells.items() if column != left_out}
         path.write_text("\n".join((",".join(kept), ",".join(kept.values()))) + "\n", encoding="utf-8")
         assert ask("calibrate", "--rows", path, "-o", tmp_path / "c.toml").code == 2
+
+
+def test_the_runs_to_measure_are_told_before_any_is_measured(ask, tmp_path, monkeypatch):
+    """Four planned runs without seconds, two asked for: two different ones are named, and nothing is saved."""
+    monkeypatch.chdir(tmp_path)
+    rows = [ROW.format(gpu="h100", n=n, batch=64 * n // 8, seconds="") for n in (8, 16, 64, 512)]
+    (tmp_path / "planned.csv").write_text("\n".join((HEADER, *rows)) + "\n", encoding="utf-8")
+    answer = ask("calibrate", "--rows", "planned.csv", "--suggest", "2", "--json").json["answer"]
+    assert len({row["place"] for row in answer["rows"]}) == 2
+    assert "2 of 4 runs" in ask("calibrate", "--rows", "planned.csv", "--suggest", "2").out
+    assert not (tmp_path / "constants.toml").exists()
+
+
+def test_a_plan_near_a_measured_row_expects_what_that_row_left_over(ask, table):
+    """One layout measured twice as 1.3 times its prediction: the plan of it expects more than its constants say."""
+    before = plan(ask)["step_s"]
+    table({"seconds": 1.3 * before}, {"seconds": 1.3 * before})
+    ask("calibrate", "--rows", "measured.csv")
+    after = plan(ask, "--constants", "constants.toml")
+    assert after["step_s"] < after["expected_step_s"] < 1.35 * before

@@ -81,10 +81,12 @@ def test_calibration_is_tried_on_rows_that_it_did_not_see(made):
     module, readings = made
     text = module.page(readings, lambda row: row.step_s, exact, known)
     (line,) = lines_of(text, "With five rows", "| vTrain ground truth (multi-node)")
-    _, _, _, rows, before, after, inside = (cell.strip(" |") for cell in line.split(" | "))
+    _, _, _, rows, before, drawn, inside, suggested, within, share = (cell.strip(" |") for cell in line.split(" | "))
     assert rows == "48"
-    assert float(after.rstrip("%")) < float(before.rstrip("%")) / 5
-    assert inside == "100%"
+    assert float(drawn.rstrip("%")) < float(before.rstrip("%")) / 5
+    assert float(suggested.rstrip("%")) < float(before.rstrip("%")) / 5
+    assert float(share) < 1 / 5
+    assert inside == within == "100%"
 
 
 def test_every_row_is_in_one_table_or_told_why_not(made):

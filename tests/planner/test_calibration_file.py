@@ -5,6 +5,7 @@ from torchledger.planner.calibration import fit
 from torchledger.planner.calibration_file import constant_range, fitted_to_toml, read_fitted
 from torchledger.planner.constants import Constants
 from torchledger.planner.errors import PlanError
+from torchledger.planner.likeness import NUM_FEATURES
 
 H100 = get("h100")
 START = Constants(matmul_share=0.9)
@@ -28,6 +29,30 @@ def path(fitted, tmp_path):
     path = tmp_path / "constants.toml"
     path.write_text(fitted_to_toml(fitted, H100, rows="measured.csv", date="2026-11-30"), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def placed(tmp_path):
+    """Three rows whose questions are told, and their file."""
+    predicts = [predict_of(1.0, 100), predict_of(2.0, 50), predict_of(5.0, 1000)]
+    places = [(float(i),) * NUM_FEATURES for i in range(3)]
+    rows = [(each, 1.1 * each(START)) for each in predicts]
+    fitted = fit(rows, START, spreads={"matmul_share": 0.15, "host_s": 0.6}, places=places)
+    path = tmp_path / "placed.toml"
+    path.write_text(fitted_to_toml(fitted, H100, rows="measured.csv", date="2026-11-30"), encoding="utf-8")
+    return fitted, path
+
+
+def test_what_rows_left_over_reads_back(placed):
+    fitted, path = placed
+    assert read_fitted(path, H100)[1] == fitted
+
+
+def test_a_rest_of_another_size_is_refused(placed):
+    _, path = placed
+    path.write_text(path.read_text(encoding="utf-8").replace("pull = [", "pull = [1.0, "), encoding="utf-8")
+    with pytest.raises(PlanError, match="different sizes"):
+        read_fitted(path, H100)
 
 
 def test_what_is_written_reads_back(fitted, path):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     examples=(
         "torchledger calibrate --rows measured.csv      writes constants.toml",
         "torchledger calibrate --rows measured.csv -o h100.toml",
+        "torchledger calibrate --rows planned.csv --suggest 5      which five of the planned runs to measure",
         "torchledger calibrate --rows measured.csv --strict      nothing is saved where a row is suspicious",
     ),
 )
@@ -43,9 +44,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the constants are saved.",
 )
+@click.option(
+    "--suggest", type=click.IntRange(1), metavar="N", help="Tell which N of the rows to measure; fit nothing."
+)
 @click.option("--strict", is_flag=True, help="Exit 2, and save nothing, where a row is more than 10 times off.")
 @json_option
-def command(table: Path, output: Path, strict: bool, as_json: bool) -> None:
+def command(table: Path, output: Path, suggest: int | None, strict: bool, as_json: bool) -> None:
     """Fit the planner's constants to measured steps of your own cluster.
 
     1 to 20 rows are enough; where there are more, all are fitted. `plan MODEL --constants FILE` then predicts with
@@ -57,10 +61,17 @@ def command(table: Path, output: Path, strict: bool, as_json: bool) -> None:
     tokens_per_s_per_gpu); where they are not 1 or none also fsdp_zero (ZeRO-1, FULL_SHARD ...), tp, sp, pp, vp,
     schedule, cp, ep; and what else of the cluster and the recipe a row knows (island, network_gbit_s, optimizer ...).
     A row that only has memory is left out. docs/measured-rows.md has every column.
+
+    With --suggest N the rows are runs that you plan, measured or not: those N are told whose measurement leaves the
+    others least uncertain. Five well chosen rows teach more than five others.
     """
+    if suggest is not None:
+        _suggest(table, suggest, as_json=as_json)
+        return
     from torchledger.planner.calibration import fit, suspicious
     from torchledger.planner.calibration_file import fitted_to_toml
     from torchledger.planner.constants import default_constants
+    from torchledger.planner.likeness import place
     from torchledger.planner.measured import read_rows
 
     rows = [row for row in read_rows(table) if row.step_s is not None]
@@ -70,7 +81,8 @@ def command(table: Path, output: Path, strict: bool, as_json: bool) -> None:
     told = suspicious([(row.place, _step_s(row), predict(start)) for row, predict in zip(rows, predicts, strict=True)])
     if told and strict:
         raise click.UsageError("\n".join((*told, "nothing is saved (--strict)")))
-    fitted = fit([(predict, _step_s(row)) for predict, row in zip(predicts, rows, strict=True)], start)
+    places = [place(row.spec, row.recipe, row.strategy) for row in rows]
+    fitted = fit([(predict, _step_s(row)) for predict, row in zip(predicts, rows, strict=True)], start, places=places)
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     output.write_text(fitted_to_toml(fitted, chip, rows=str(table), date=today), encoding="utf-8")
     _show((table, output), rows, predicts, (start, fitted), told, as_json=as_json)
@@ -89,13 +101,15 @@ def _show(
 ) -> None:
     from torchledger.planner.calibration import ENOUGH
     from torchledger.planner.calibration_file import constant_range
+    from torchledger.planner.likeness import place
     from torchledger.view.plan_calibration import RowFit, calibration_screen
 
     (table, output), (start, fitted) = paths, constants
-    fits = [
-        RowFit(_name(row), _step_s(row), predict(start), predict(fitted.constants), fitted.interval(predict))
-        for row, predict in zip(rows, predicts, strict=True)
-    ]
+    fits = []
+    for row, predict in zip(rows, predicts, strict=True):
+        here = place(row.spec, row.recipe, row.strategy)
+        after, interval = fitted.expected(predict, here), fitted.interval(predict, here)
+        fits.append(RowFit(_name(row), _step_s(row), predict(start), after, interval))
     assumptions = tuple(dict.fromkeys(f"{row.place}: {each}" for row in rows for each in row.assumed))
     if len(rows) > ENOUGH:
         assumptions = (f"all {len(rows)} rows are fitted; 1 to {ENOUGH} are enough", *assumptions)
@@ -113,6 +127,26 @@ def _show(
         show_json("calibrate", {"rows": str(table)}, answer, assumptions)
     else:
         show(calibration_screen(fitted, start, fits, saved=str(output), assumptions=assumptions, suspicious=told))
+
+
+def _suggest(table: Path, num_rows: int, *, as_json: bool) -> None:
+    """Tell which rows to measure."""
+    from torchledger.planner.constants import default_constants
+    from torchledger.planner.informative import informative
+    from torchledger.planner.likeness import place
+    from torchledger.planner.measured import read_rows
+    from torchledger.view.plan_calibration import suggestion_screen
+
+    rows = read_rows(table, planned=True)
+    start = default_constants(_one_chip(table, rows))
+    places = [place(row.spec, row.recipe, row.strategy) for row in rows]
+    told = informative([_predict(row) for row in rows], places, start, num_rows)
+    names = [_name(rows[i]) for i in told]
+    if as_json:
+        answer = {"rows": [{"place": rows[i].place, "name": name} for i, name in zip(told, names, strict=True)]}
+        show_json("calibrate", {"rows": str(table), "suggest": num_rows}, answer, ())
+    else:
+        show(suggestion_screen(names, len(rows)))
 
 
 def _one_chip(table: Path, rows: Sequence[MeasuredRow]) -> Chip:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from torchledger.planner.calibration_file import read_fitted
 from torchledger.planner.constants import Constants
 from torchledger.planner.estimator import Estimator
+from torchledger.planner.likeness import place
 from torchledger.planner.outcome import Plan
 
 
-def interval_of(plan: Plan, path: Path) -> tuple[float, float] | None:
-    """The interval of a plan's step with 90 % probability; nothing where a file has constants by hand.
+def calibrated(plan: Plan, path: Path) -> Plan:
+    """The plan with what its step is expected to take, and the interval of 90 % probability.
+
+    Neither is told where a file has constants by hand.
 
     Args:
         plan: made with the constants of the file.
@@ -19,10 +23,11 @@ def interval_of(plan: Plan, path: Path) -> tuple[float, float] | None:
     """
     _, fitted = read_fitted(path, plan.cluster.chip)
     if fitted is None:
-        return None
+        return replace(plan, interval_s=None)
 
     def seconds(constants: Constants) -> float:
         estimator = Estimator(plan.spec, plan.recipe, plan.cluster, constants=constants)
         return estimator.estimate(plan.strategy).step_s
 
-    return fitted.interval(seconds)
+    here = place(plan.spec, plan.recipe, plan.strategy)
+    return replace(plan, expected_s=fitted.expected(seconds, here), interval_s=fitted.interval(seconds, here))

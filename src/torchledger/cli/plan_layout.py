@@ -69,9 +69,9 @@ def full_plan(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[
     plan = plan_layout(asked.spec, asked.recipe, asked.strategy, asked.cluster, constants=constants, terms=terms.run)
     plan = replace(plan, assumptions=(*asked.assumptions, *plan.assumptions, *terms.assumptions))
     if (path := typed.get("constants")) is not None:
-        from torchledger.cli.plan_interval import interval_of
+        from torchledger.cli.plan_interval import calibrated
 
-        plan = replace(plan, interval_s=interval_of(plan, path))
+        plan = calibrated(plan, path)
     return plan
 
 

@@ -30,6 +30,8 @@ Held to measurements:
 
 measured*.py, baseline.py, accuracy.py      published steps as questions, and what is simpler than a model
 calibration.py, calibration_file.py         constants fitted to measured rows, with an interval
+likeness.py, algebra.py                     what a measured step tells of a question like it
+informative.py                              which few runs to measure
 
 Names of layouts are loaded when they are first used, so that the napkin answers without them. A function that is
 called as its file is comes from there: `from torchledger.planner.plan import plan`, `.search import search`,

@@ -8,6 +8,7 @@ chip = "h100-sxm"
 names = ["matmul_share", "host_s"]
 covariance = [[0.01, 0.0], [0.0, 0.2]]
 sigma = 0.03
+[fit.rest]                 # what the constants left over of each row, for questions like it
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from statistics import NormalDist
 from typing import Any
 
 from torchledger.machine import Chip
-from torchledger.planner.calibration import Fitted
+from torchledger.planner.algebra import Matrix
+from torchledger.planner.calibration import Fitted, Rest
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.errors import PlanError
+from torchledger.planner.likeness import NUM_FEATURES
 
 
 def fitted_to_toml(fitted: Fitted, chip: Chip, *, rows: str, date: str) -> str:
@@ -39,7 +42,7 @@ def fitted_to_toml(fitted: Fitted, chip: Chip, *, rows: str, date: str) -> str:
 
     constants = {each.name: getattr(fitted.constants, each.name) for each in fields(Constants)}
     told = {name: value for name, value in constants.items() if value is not None}
-    fit = {
+    fit: dict[str, Any] = {
         "chip": chip.key,
         "rows": rows,
         "date": date,
@@ -51,6 +54,14 @@ def fitted_to_toml(fitted: Fitted, chip: Chip, *, rows: str, date: str) -> str:
         "before": fitted.before,
         "after": fitted.after,
     }
+    if fitted.rest is not None:
+        fit["rest"] = {
+            "places": [list(each) for each in fitted.rest.places],
+            "pull": list(fitted.rest.pull),
+            "precision": [list(row) for row in fitted.rest.precision],
+            "slopes": [list(row) for row in fitted.rest.slopes],
+            "shared": fitted.rest.shared,
+        }
     return tomli_w.dumps({chip.key: told, "fit": fit})
 
 
@@ -100,4 +111,26 @@ def _fitted(fit: Mapping[str, Any], constants: Constants) -> Fitted:
         num_rows=int(fit["num_rows"]),
         before=float(fit["before"]),
         after=float(fit["after"]),
+        rest=_rest(fit["rest"], len(names)) if "rest" in fit else None,
     )
+
+
+def _rest(table: Mapping[str, Any], num_names: int) -> Rest:
+    """What the constants left over of the rows.
+
+    Raises:
+        ValueError: tables of different sizes.
+    """
+    places, precision, slopes = (_matrix(table[name]) for name in ("places", "precision", "slopes"))
+    pull = tuple(float(each) for each in table["pull"])
+    size = len(pull)
+    lengths = {len(places), len(precision), len(slopes), *(len(row) for row in precision)}
+    if lengths != {size} or any(len(row) != num_names for row in slopes):
+        raise ValueError(f"[fit.rest] has tables of different sizes for {size} rows")
+    if any(len(row) != NUM_FEATURES for row in places):
+        raise ValueError(f"[fit.rest] has places of another version, this one knows {NUM_FEATURES} features")
+    return Rest(places, pull, precision, slopes, float(table["shared"]))
+
+
+def _matrix(rows: Any) -> Matrix:
+    return tuple(tuple(float(each) for each in row) for row in rows)

@@ -103,24 +103,25 @@ class Reading:
     refused: tuple[Refused, ...]
 
 
-def read_rows(path: str | Path, facts: str | Path | None = None) -> tuple[MeasuredRow, ...]:
+def read_rows(path: str | Path, facts: str | Path | None = None, *, planned: bool = False) -> tuple[MeasuredRow, ...]:
     """Every row of a table.
 
     Args:
         path: a CSV file.
         facts: a facts file (`measured_facts`) for what all rows of a source share.
+        planned: whether rows that nobody measured yet are rows too.
 
     Raises:
         MeasuredError: with every mistake of the table at once, each with its line.
     """
-    reading = read_table(path, facts)
+    reading = read_table(path, facts, planned=planned)
     if reading.refused:
         lines = [f"{each.place}: {reason}" for each in reading.refused for reason in each.reasons]
         raise MeasuredError("\n".join(lines))
     return reading.rows
 
 
-def read_table(path: str | Path, facts: str | Path | None = None) -> Reading:
+def read_table(path: str | Path, facts: str | Path | None = None, *, planned: bool = False) -> Reading:
     """A table with the rows that are no questions beside, each with its reasons.
 
     Raises:
@@ -132,7 +133,8 @@ def read_table(path: str | Path, facts: str | Path | None = None) -> Reading:
     rows: list[MeasuredRow] = []
     refused: list[Refused] = []
     for line, texts in _lines(path):
-        found = _row(texts, told, f"{path}:{line}", path.parent if facts is None else Path(facts).parent)
+        folder = path.parent if facts is None else Path(facts).parent
+        found = _row(texts, told, f"{path}:{line}", folder, planned=planned)
         if isinstance(found, Refused):
             refused.append(found)
         else:
@@ -182,7 +184,7 @@ def _columns(header: list[str], path: Path) -> list[str | None]:
     return found
 
 
-def _row(texts: Mapping[str, str], facts: Facts, place: str, folder: Path) -> MeasuredRow | Refused:
+def _row(texts: Mapping[str, str], facts: Facts, place: str, folder: Path, *, planned: bool) -> MeasuredRow | Refused:
     filled, used = facts.fill(texts)
     cells = Cells(filled)
     source = cells.text("source_id")
@@ -191,7 +193,7 @@ def _row(texts: Mapping[str, str], facts: Facts, place: str, folder: Path) -> Me
     cluster, lesser = cluster_of(cells)
     strategy = strategy_of(cells, cluster, stack_name, rules)
     recipe = recipe_of(cells, strategy, spec, rules)
-    step_s, peak, out = measured_of(cells, recipe, cluster)
+    step_s, peak, out = measured_of(cells, recipe, cluster, planned=planned)
     if cells.mistakes or spec is None or cluster is None or strategy is None or recipe is None:
         reasons = tuple(dict.fromkeys(f"{column}: {message}" for column, message in cells.mistakes))
         return Refused(place, source, cells.text("model"), reasons)

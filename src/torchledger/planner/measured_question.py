@@ -161,12 +161,14 @@ def recipe_of(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None, r
     return recipe
 
 
-def measured_of(cells: Cells, recipe: Recipe | None, cluster: Cluster | None) -> tuple[float | None, int | None, bool]:
-    """Seconds of a step, bytes of the fullest chip, whether it ran out of memory."""
+def measured_of(
+    cells: Cells, recipe: Recipe | None, cluster: Cluster | None, *, planned: bool = False
+) -> tuple[float | None, int | None, bool]:
+    """Seconds of a step, bytes of the fullest chip, whether it ran out of memory; a planned row may have none."""
     out = cells.text("memory_gib").upper() == "OOM"
     gib = None if out else cells.number("memory_gib")
     seconds, rate = cells.number("step_time_s"), cells.number("tokens_per_s_per_gpu")
-    if not any(cells.has(column) for column in ("step_time_s", "tokens_per_s_per_gpu", "memory_gib")):
+    if not planned and not any(cells.has(column) for column in ("step_time_s", "tokens_per_s_per_gpu", "memory_gib")):
         cells.fail("step_time_s", "nothing was measured: give step_time_s, tokens_per_s_per_gpu or memory_gib")
     if rate is not None and recipe is not None and cluster is not None:
         by_rate = recipe.tokens_per_step / (rate * cluster.num_chips)

@@ -136,6 +136,7 @@ class Plan:
         stages: one entry for every pipeline rank.
         step_s: seconds of a step.
         interval_s: where a measured step lies with 90 % probability; nothing if no rows say so.
+        expected_s: `step_s` with what measured rows of like questions left over; nothing where no rows were fitted.
         model_flops: FLOPs of a step of the whole model by the default convention of MFU.
         hardware_flops: those that run, recompute included.
         mfu, hfu: over the dense peak of the format that the matmuls run in.
@@ -167,6 +168,7 @@ class Plan:
     carbon_kg: float | None
     losses: Mapping[str, float]
     assumptions: tuple[str, ...]
+    expected_s: float | None = None
 
     @property
     def slowest(self) -> StagePlan:

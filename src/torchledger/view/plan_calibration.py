@@ -19,7 +19,8 @@ class RowFit:
     Attributes:
         name: which row.
         measured_s: seconds of its step.
-        before_s, after_s: predicted with the default and with the fitted constants.
+        before_s: predicted with the default constants.
+        after_s: expected after the fit.
         interval_s: where the fitted prediction puts a measured step with 90 % probability.
     """
 
@@ -64,6 +65,20 @@ def calibration_screen(
         _constants(fitted, start),
         _rows(rows, f"{inside} of {len(rows)} measured steps lie in their 90 % interval"),
         *assumed(assumptions),
+    )
+
+
+def suggestion_screen(names: Sequence[str], num_rows: int) -> tuple[Block, ...]:
+    """Which rows to measure, the most telling first.
+
+    Args:
+        names: of those rows.
+        num_rows: how many there were to choose from.
+    """
+    first = f"measure these {len(names)} of {num_rows} runs; they leave the others least uncertain"
+    return (
+        Lines((first,), mark="headline"),
+        Table(("<run",), tuple(Row((name,)) for name in names), "most telling first"),
     )
 
 

@@ -134,6 +134,8 @@ def _extras(recipe: Recipe, strategy: Strategy) -> Iterator[str]:
 
 def _rate_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "step", _seconds(plan.slowest).whole
+    if plan.expected_s is not None:
+        yield "expected", f"{format_duration(plan.expected_s)}, with what measured rows like it left over"
     if plan.interval_s is not None:
         low, high = plan.interval_s
         yield "90 % interval", f"{format_duration(low)} to {format_duration(high)}"

@@ -16,6 +16,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     return {
         "fits": plan.fits,
         "step_s": plan.step_s,
+        "expected_step_s": plan.expected_s,
         "step_interval_s": plan.interval_s,
         "tokens_per_s": plan.tokens_per_s,
         "mfu": plan.mfu,
