@@ -122,7 +122,8 @@ def _has_moments_of_its_own(spec: ModelSpec, recipe: Recipe, kernels: Kernels) -
     """Whether the moments of `moments` hold, which know FP32 parameters, all trained, on the CPU."""
     plain = recipe.lora_rank == 0 and not recipe.trainable and recipe.optimizer.kind in {"adamw", "sgd"}
     as_stored = FORMATS[recipe.precision].stored == "fp32" and recipe.recompute != "selective"
-    return kernels.name == "cpu" and plain and as_stored and not spec.num_prediction_layers
+    at_once = not spec.num_prediction_layers and not recipe.loss_chunk
+    return kernels.name == "cpu" and plain and as_stored and at_once
 
 
 def buffer_bytes(spec: ModelSpec, sequence_length: Amount) -> Amount:

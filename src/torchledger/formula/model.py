@@ -13,6 +13,7 @@ from torchledger.formula.dense import embedding, linear, norm
 from torchledger.formula.heads import Context
 from torchledger.formula.kernels import KERNELS, Kernels
 from torchledger.formula.loss import cross_entropy
+from torchledger.formula.loss_in_pieces import loss_in_pieces
 from torchledger.formula.mixture import mixture
 from torchledger.formula.mlp import mlp
 from torchledger.formula.pointwise import add, dropped, residual, scaled, soft_capped
@@ -102,10 +103,13 @@ def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, received
         h = linear(tape, "embedding_projection_out", h, spec.embedding_size)
     if spec.tied_embeddings:
         tape.trains = trains(recipe, "embedding")
-    logits = linear(tape, "head", h, spec.vocab_size, bias=spec.head_bias)
-    if spec.final_logit_soft_cap is not None:
-        logits = soft_capped(tape, "", logits, "logits")
-    cross_entropy(tape, logits)
+    if recipe.loss_chunk:
+        loss_in_pieces(tape, spec, h, recipe.loss_chunk)
+    else:
+        logits = linear(tape, "head", h, spec.vocab_size, bias=spec.head_bias)
+        if spec.final_logit_soft_cap is not None:
+            logits = soft_capped(tape, "", logits, "logits")
+        cross_entropy(tape, logits)
     if recipe.accumulation_steps != 1:
         tape.save_number("mul", "share of the micro-batch")
         tape.run("", ops.pointwise("scale", 1), "fp32")

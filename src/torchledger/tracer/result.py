@@ -167,11 +167,14 @@ class Trace:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of new storage on the device that the step's forward pass keeps for its backward pass."""
+        """Bytes of new storage on the device that the step's forward pass keeps for its backward pass.
+
+        Gradients that the forward pass makes already are among them (a loss in pieces).
+        """
         return sum(
             block.num_bytes
             for block in self.timeline.blocks
-            if block.part == "activations"
+            if block.part in {"activations", "gradients"}
             and block.phase == "forward"
             and block.call >= self.first_call
             and not block.on_host

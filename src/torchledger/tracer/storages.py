@@ -235,7 +235,10 @@ class Storages:
         """Bytes of activations that each call from `first_call` on made, by the call's index."""
         kept: dict[int, int] = {}
         for entry in self.entries:
-            if entry.call >= first_call and self.part(entry) == "activations":
+            part = self.part(entry)
+            # A forward pass may make gradients already, and keep them for the backward pass to give to the parameters.
+            is_early = part == "gradients" and entry.phase == "forward"
+            if entry.call >= first_call and (is_early or part == "activations"):
                 kept[entry.call] = kept.get(entry.call, 0) + entry.num_bytes
         return kept
 

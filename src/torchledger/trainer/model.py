@@ -14,6 +14,7 @@ from torchledger.spec import LayerGroup, ModelSpec, check
 from torchledger.trainer.attention import Attention, Context
 from torchledger.trainer.latent import LatentAttention
 from torchledger.trainer.linear import Embedding, Linear
+from torchledger.trainer.loss import LossInPieces, capped
 from torchledger.trainer.mlp import Mlp
 from torchledger.trainer.moe import Moe
 from torchledger.trainer.norm import Norm
@@ -32,6 +33,7 @@ def build(
     attention: AttentionKernel,
     recompute: Recompute = "none",
     recomputes: Callable[[int], bool] = lambda _: True,
+    loss_chunk: int = 0,
     sequence_length: int | None = None,
 ) -> "Transformer":
     """The model of `spec` on the current default device, its parameters without values (`init.initialize` draws them).
@@ -45,6 +47,7 @@ def build(
             arXiv:1604.06174); `selective` keeps queries, keys and values, and runs the core of attention again
             (Korthikanti et al., arXiv:2205.05198, section 5).
         recomputes: with `full`, whether the layer of an index, from 0, is run again; nothing runs all again.
+        loss_chunk: tokens whose logits exist at once in the loss; 0 is all of them.
         sequence_length: longest sequence it will see, for which rotary tables are made; nothing means
             `spec.max_sequence_length`.
 
@@ -55,6 +58,7 @@ def build(
     require_built(spec)
     model = Transformer(spec, attention, sequence_length or spec.max_sequence_length)
     model.recomputed = frozenset(filter(recomputes, range(spec.num_layers))) if recompute == "full" else frozenset()
+    model.loss = LossInPieces(loss_chunk, spec.final_logit_soft_cap) if loss_chunk else None
     for layer in model.layers:
         layer.attention.core.is_recomputed = recompute == "selective"  # type: ignore[union-attr]  # a layer of ours
     return model
@@ -103,6 +107,7 @@ class Transformer(nn.Module):
         spec: what it was built from.
         max_length: longest sequence it takes; nothing where positions need no table.
         recomputed: indices of the layers that keep their input only and run again in the backward pass.
+        loss: head and loss of so many tokens at a time; nothing where all are at once.
     """
 
     slopes: Tensor | None
@@ -130,6 +135,7 @@ class Transformer(nn.Module):
         self.final_norm = Norm(D, spec.norm) if spec.norm.final else None
         self.embedding_projection_out = Linear(D, E, bias=False) if E else None
         self.head = Linear(E or D, V, bias=spec.head_bias)
+        self.loss: LossInPieces | None = None
         if spec.tied_embeddings:
             self.head.weight = self.embedding.weight
 
@@ -150,10 +156,11 @@ class Transformer(nn.Module):
                 h = checkpoint(layer, h, contexts[window], use_reentrant=False, preserve_rng_state=replay)
             else:
                 h = layer(h, contexts[window])
-        h = _apply(self.embedding_projection_out, _apply(self.final_norm, h))
-        logits: Tensor = self.head(h)
-        if (cap := self.spec.final_logit_soft_cap) is not None:
-            logits = torch.tanh(logits / cap) * cap
+        h, cap = _apply(self.embedding_projection_out, _apply(self.final_norm, h)), self.spec.final_logit_soft_cap
+        if targets is not None and self.loss is not None:
+            in_pieces: Tensor = self.loss(h.flatten(0, 1), self.head.weight, self.head.bias, targets.flatten())
+            return in_pieces
+        logits = capped(self.head(h), cap)
         if targets is None:
             return logits
         return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())

@@ -44,8 +44,6 @@ def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"{value!r}: {_WHY}; use {' or '.join(choices)}"
-    if recipe.loss_chunk > 0:
-        yield "loss_chunk", f"the loss in pieces: {_WHY}; set it to 0"
     if recipe.document_mask:
         yield "document_mask", f"documents kept apart: {_WHY}; set it to false"
     if recipe.load_balance > 0:

@@ -1,0 +1,149 @@
+"""Cross-entropy of a head for so many tokens at a time; and losses that count beside it, but are not told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from torchledger.trainer.targets import IGNORED
+
+__all__ = ["LossInPieces", "beside", "capped"]
+
+
+def capped(logits: Float[Tensor, "*tokens vocabulary"], cap: float | None) -> Float[Tensor, "*tokens vocabulary"]:
+    """Logits held within ±cap by cap·tanh(logits / cap) (Gemma 2, arXiv:2408.00118, section 2); as they are without."""
+    return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def beside(loss: Float[Tensor, ""], others: Sequence[Float[Tensor, ""]]) -> Float[Tensor, ""]:
+    """`loss` to the bit, with a gradient as of the sum of it and the others."""
+    if not others:
+        return loss
+    other = others[0] if len(others) == 1 else torch.stack(list(others)).sum()
+    total: Tensor = _Beside.apply(loss, other)  # type: ignore[no-untyped-call]
+    return total
+
+
+class LossInPieces(nn.Module):
+    """Mean cross-entropy of a head, with the logits of `chunk` tokens alive at a time.
+
+    Each piece's gradient is computed with its loss, so that its logits are not needed again: no matmul runs twice, and
+    what waits for the backward pass is the gradient of the head and of what it reads (as in Liger Kernel's fused linear
+    cross-entropy, arXiv:2410.10989, section 3.2). Equal to the loss of all tokens at once up to rounding.
+
+    Args:
+        chunk: tokens of a piece; the last one is what remains.
+        cap: soft-cap of the logits.
+    """
+
+    def __init__(self, chunk: int, cap: float | None) -> None:
+        super().__init__()
+        self.chunk, self.cap = chunk, cap
+
+    def forward(
+        self,
+        h: Float[Tensor, "tokens hidden"],
+        weight: Float[Tensor, "vocabulary hidden"],
+        bias: Float[Tensor, " vocabulary"] | None,
+        targets: Int[Tensor, " tokens"],
+    ) -> Float[Tensor, ""]:
+        """In nats; a target of -100 does not count.
+
+        Args:
+            h: what the head reads.
+            weight: the head's.
+            bias: the head's, if it has one.
+            targets: one for each token.
+        """
+        device = h.device.type
+        is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if is_autocast else h.dtype
+        loss: Tensor = _InPieces.apply(h, weight, bias, targets, self.cap, self.chunk, dtype)  # type: ignore[no-untyped-call]
+        return loss
+
+
+class _InPieces(torch.autograd.Function):
+    """The loss, and already in the forward pass the gradients of what it reads, if any is needed."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  # autograd takes no names
+        ctx: Any,
+        h: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        cap: float | None,
+        chunk: int,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        needed = ctx.needs_input_grad[:3]
+        w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
+        count = (targets != IGNORED).sum().clamp(min=1)
+        d_h = torch.empty_like(h) if needed[0] else None
+        d_weight, d_bias = None, None
+        losses = []
+        for start in range(0, len(h), chunk):
+            x = h[start : start + chunk].to(dtype)
+            loss, d_logits = _piece(x, w, b, targets[start : start + chunk], cap, count, differentiated=any(needed))
+            losses.append(loss)
+            if d_h is not None:
+                d_h[start : start + chunk] = d_logits @ w
+            if needed[1]:
+                d_weight = _added(d_weight, (d_logits.T @ x).to(weight.dtype))
+            if bias is not None and needed[2]:
+                d_bias = _added(d_bias, d_logits.sum(0).to(bias.dtype))
+        ctx.save_for_backward(*(each for each in (d_h, d_weight, d_bias) if each is not None))
+        return torch.stack(losses).sum()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        found = iter(ctx.saved_tensors)
+        # In place: a head's gradient is large, and nobody else has it.
+        return (*(next(found).mul_(gradient) if needed else None for needed in ctx.needs_input_grad[:3]), *(None,) * 4)
+
+
+def _added(before: Tensor | None, more: Tensor) -> Tensor:
+    return more if before is None else before.add_(more)
+
+
+def _piece(  # noqa: PLR0917  # what a piece is made of
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    cap: float | None,
+    count: Tensor,
+    *,
+    differentiated: bool,
+) -> tuple[Tensor, Tensor]:
+    """What a piece adds to the mean, and the gradient of its logits in the format of `x`: softmax - 1 at the target."""
+    logits = functional.linear(x, weight, bias)
+    inner = None if cap is None else torch.tanh(logits / cap)
+    logs = torch.log_softmax((logits if inner is None else inner * cap).float(), dim=-1)
+    loss = functional.nll_loss(logs, targets, reduction="sum", ignore_index=IGNORED) / count
+    if not differentiated:
+        return loss, logs
+    d_logits = logs.exp_()
+    counts = (targets != IGNORED).unsqueeze(1)
+    d_logits.scatter_add_(1, targets.clamp(min=0).unsqueeze(1), -counts.to(logs.dtype))
+    d_logits.mul_(counts / count)
+    if inner is not None:
+        d_logits.mul_(1 - inner.float().square())
+    return loss, d_logits.to(x.dtype)
+
+
+class _Beside(torch.autograd.Function):
+    """The first as it is; a gradient for both."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, other: Tensor) -> Tensor:  # noqa: ARG004  # autograd's signature
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004
+        return gradient, gradient

@@ -1,0 +1,72 @@
+"""What a recipe or a model can ask beyond the plain step: formula == trace == the recorder on real tensors, each."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from architectures import SPECS
+
+from torchledger.formula import count, memory
+from torchledger.spec import Recipe
+from torchledger.tracer import Recorder, trace_step
+from torchledger.trainer.step import build_step, example_batch
+
+BY_ID = {spec.name: spec for spec in SPECS}
+PLAIN = Recipe(batch_size=4, sequence_length=16, accumulation_steps=2)
+VARIANTS = [
+    replace(PLAIN, precision=precision, attention=attention, recompute=recompute)
+    for precision, attention, recompute in (("fp32", "math", "none"), ("bf16", "fused", "full"))
+]
+
+
+def _build(spec, recipe):
+    step, batch, numbers = build_step(spec, recipe, initialized=False), example_batch(recipe), itertools.count()
+    return lambda: step(batch, next(numbers))
+
+
+def _recorded(spec, recipe):
+    """The same two steps on real tensors."""
+    with Recorder() as recorder:
+        with recorder.phase("build"):
+            step = _build(spec, recipe)
+        for number in (1, 2):
+            recorder.mark(f"step {number}")
+            step()
+    return recorder.trace(since="step 2")
+
+
+def _contractions(ledger):
+    """Full, exact and executed FLOPs of each account of matmuls and attention."""
+    found = ledger.where(kind={"matmul", "attention"}).balance()
+    return {account: (work.flops_full, work.flops_executed) for account, work in found.items()}
+
+
+def _agree(spec, recipe):
+    torch.manual_seed(0)
+    formula, prediction, trace = count(spec, recipe), memory(spec, recipe), trace_step(lambda: _build(spec, recipe))
+    measured = _recorded(spec, recipe)
+    assert _contractions(formula) == _contractions(trace.ledger.folded())
+    assert formula.total.bytes_kept == trace.kept_bytes == prediction.activation_bytes * recipe.accumulation_steps
+    held = trace.timeline.live_at(trace.timeline.num_events)
+    states = sum(block.num_bytes for block in held if block.part == "optimizer state")
+    assert prediction.optimizer_state_bytes == states
+    assert prediction.parameter_bytes == sum(block.num_bytes for block in held if block.part == "parameters")
+    assert _contractions(trace.ledger.folded()) == _contractions(measured.ledger.folded())
+    assert trace.kept_bytes == measured.kept_bytes
+    assert trace.peak().peak_bytes == measured.peak().peak_bytes
+
+
+@pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
+@pytest.mark.parametrize("name", ["opt", "phi", "gemma 2", "dropout", "qwen moe"])
+def test_dropout_of_the_residual_stream(name, recipe):
+    """On the embedding and on what each branch adds; drawn again the same when a layer runs again."""
+    _agree(replace(BY_ID[name], dropout=0.1), recipe)
+
+
+@pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
+@pytest.mark.parametrize("chunk", [5, 100])
+@pytest.mark.parametrize("name", ["phi", "gemma 2"])
+def test_the_loss_in_pieces(name, chunk, recipe):
+    """Pieces that divide the 32 tokens of a micro-batch, leave a rest, or are larger than all of them."""
+    _agree(BY_ID[name], replace(recipe, loss_chunk=chunk))
