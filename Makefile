@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.torchledger-stamp
-EXTRAS := torch,tokenize,symbolic,web,hf,dev
+EXTRAS := torch,tokenize,data,symbolic,web,hf,dev
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint format types imports check-tests proof bench docs validation zoo folds clean

@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import itertools
 import json
@@ -6,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from torchledger.trainer import encoding
 from torchledger.trainer import prepare as room
 from torchledger.trainer.entropy import unigram_counts, unigram_cross_entropy, unigram_entropy
 from torchledger.trainer.prepare import prepare
@@ -268,3 +271,154 @@ def test_a_kill_never_leaves_a_mixture(source, tmp_path, step):
     assert not data.reused
     assert load_prepared(tmp_path / "out") == data
     assert not [name for name in os.listdir(tmp_path / "out") if name.endswith(".partial")]  # noqa: PTH208  hidden too
+
+
+def documents(data):
+    """All documents of both parts, sorted."""
+    return sorted(text for path in (data.train_path, data.validation_path) for text in texts(path, data.tokenizer()))
+
+
+STORIES = [f"Story {i}:\n" + f"once {i} " * (i % 7 + 1) for i in range(60)]
+
+
+def write_table(path):
+    """The stories as a table of the format that the name says."""
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in STORIES).encode()
+    match path.suffix:
+        case ".jsonl":
+            path.write_bytes(lines)
+        case ".gz":
+            path.write_bytes(gzip.compress(lines))
+        case ".zst":
+            path.write_bytes(pytest.importorskip("zstandard").compress(lines))
+        case ".parquet":
+            pytest.importorskip("pyarrow")
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            pq.write_table(pa.table({"text": STORIES}), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "x.parquet"])
+def test_every_record_of_a_table_is_a_document(tmp_path, name):
+    """JSON lines, compressed ones and Parquet give each record once, split by the hash of file and number."""
+    data = prepare(write_table(tmp_path / name), tmp_path / "out", tokenizer="bytes", validation_fraction=0.3)
+    assert documents(data) == sorted(STORIES)
+    assert data.split == "by document: hash of (seed, file, number) below 0.3"
+    assert 5 < data.validation.num_documents < 30
+    assert data.train.num_bytes + data.validation.num_bytes == sum(map(len, STORIES))
+
+
+def save_dataset(folder, parts):
+    """What `Dataset.save_to_disk` leaves: streams of Arrow, a list of them, and an unlisted cache file."""
+    pa = pytest.importorskip("pyarrow")
+    folder.mkdir()
+    names = [f"data-{i:05}-of-{len(parts):05}.arrow" for i in range(len(parts))]
+    for name, some in zip([*names, "cache-1a2b.arrow"], [*parts, ["not data"]], strict=True):
+        table = pa.table({"text": some})
+        with pa.ipc.new_stream(str(folder / name), table.schema) as out:
+            out.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def test_a_saved_data_set(tmp_path):
+    """Of a folder that `datasets` saved, the listed tables are read, its pages and caches are not."""
+    folder = save_dataset(tmp_path / "set", [STORIES[:20], STORIES[20:]])
+    data = prepare(folder, tmp_path / "out", tokenizer="bytes", validation_fraction=0.3)
+    assert documents(data) == sorted(STORIES)
+    assert data.num_files == 2
+
+
+def test_one_part_of_a_saved_dictionary_must_be_chosen(tmp_path):
+    """A `DatasetDict` is refused with its parts' names: training on its test part would go unnoticed."""
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    save_dataset(tmp_path / "sets" / "train", [STORIES])
+    with pytest.raises(PrepareError, match="several parts, some not for training: train, test; give one of them"):
+        prepare(tmp_path / "sets", tmp_path / "out", tokenizer="bytes")
+    assert prepare(tmp_path / "sets" / "train", tmp_path / "out", tokenizer="bytes", validation_fraction=0.3).num_files
+
+
+def test_compressed_text_gives_the_tokens_of_the_text(tmp_path):
+    """A text and the same in gzip give the same token files to the byte."""
+    text = "".join(f"line {i}\n" for i in range(3000)).encode()
+    for folder in ("plain", "gzip"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "plain" / "x.txt").write_bytes(text)
+    (tmp_path / "gzip" / "x.txt.gz").write_bytes(gzip.compress(text))
+    plain, packed = (
+        prepare(tmp_path / name, tmp_path / f"{name}-out", tokenizer="bytes") for name in ("plain", "gzip")
+    )
+    assert packed.train_path.read_bytes() == plain.train_path.read_bytes()
+    assert packed.validation_path.read_bytes() == plain.validation_path.read_bytes()
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", pytest.param("bpe", marks=bpe_only)])
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path, tokenizer, monkeypatch):
+    """One process and three write the same files."""
+    monkeypatch.setattr(encoding, "GROUP_PIECES", 4)
+    path = write_table(tmp_path / "x.jsonl")
+    for count in (1, 3):
+        options = {"vocab_size": 300, "validation_fraction": 0.3, "num_workers": count}
+        prepare(path, tmp_path / f"out{count}", tokenizer=tokenizer, **options)
+    for one in (tmp_path / "out1").iterdir():
+        assert one.read_bytes() == (tmp_path / "out3" / one.name).read_bytes()
+
+
+GROWING = """
+import os, sys
+from pathlib import Path
+from torchledger.trainer import encoding, prepare as room, tokenwriter, unfinished
+encoding.GROUP_PIECES, unfinished.INTERVAL_S = 4, 0.0
+left, end = int(sys.argv[3]), tokenwriter.TokenFileWriter.end_document
+def end_document(self):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), int(sys.argv[4]))
+    end(self)
+tokenwriter.TokenFileWriter.end_document = end_document
+if __name__ == "__main__":
+    room.prepare(Path(sys.argv[1]), Path(sys.argv[2]), tokenizer=sys.argv[5], vocab_size=300, validation_fraction=0.3,
+                 num_workers=int(sys.argv[6]))
+"""
+
+
+@pytest.mark.parametrize(("tokenizer", "workers"), [("bytes", 1), ("bytes", 2), pytest.param("bpe", 1, marks=bpe_only)])
+def test_a_killed_preparation_goes_on(tmp_path, monkeypatch, tokenizer, workers):
+    """Killed again and again, it goes on where it was, encodes no group twice, and gives the uninterrupted bytes."""
+    path = write_table(tmp_path / "x.jsonl")
+    options = {"tokenizer": tokenizer, "vocab_size": 300, "validation_fraction": 0.3, "num_workers": 1}
+    monkeypatch.setattr(encoding, "GROUP_PIECES", 4)
+    whole = prepare(path, tmp_path / "whole", **options)
+    # Document 25 is in the 7th group of four; 20 after the 24 of six groups is the last of the 11th.
+    for documents_done, sign in ((25, signal.SIGKILL), (20, signal.SIGINT)):
+        words = [str(documents_done), str(int(sign)), tokenizer, str(workers)]
+        command = [sys.executable, "-c", GROWING, str(path), str(tmp_path / "out"), *words]
+        done = subprocess.run(command, check=False, capture_output=True, timeout=60)
+        assert done.returncode == -sign, done.stderr
+        assert (tmp_path / "out" / ".prepare.unfinished.json").is_file()
+    encoded = []
+    real = room.encode_groups
+    monkeypatch.setattr(
+        room, "encode_groups", lambda stream, *rest: real((encoded.append(group) or group for group in stream), *rest)
+    )
+    data = prepare(path, tmp_path / "out", **options)
+    assert len(encoded) == 16 - 10  # 60 records and the table's end are 16 groups, of which 10 were written down
+    for one in (tmp_path / "whole").iterdir():
+        assert one.read_bytes() == (tmp_path / "out" / one.name).read_bytes()
+    assert replace(data, folder=whole.folder) == whole
+    assert not [name for name in os.listdir(tmp_path / "out") if name.startswith(".")]  # noqa: PTH208  hidden too
+
+
+def test_a_lost_partial_file_begins_anew(tmp_path, monkeypatch):
+    """Where the page says more than the partial files have, all is encoded again, and the result is the same."""
+    path = write_table(tmp_path / "x.jsonl")
+    command = [sys.executable, "-c", GROWING, str(path), str(tmp_path / "out"), "25", str(int(signal.SIGKILL))]
+    subprocess.run([*command, "bytes", "1"], check=False, timeout=60)
+    (tmp_path / "out" / ".train.tokens.partial").write_bytes(b"short")
+    data = prepare(path, tmp_path / "out", tokenizer="bytes", validation_fraction=0.3)
+    assert documents(data) == sorted(STORIES)

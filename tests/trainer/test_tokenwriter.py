@@ -183,3 +183,36 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, writes):
     assert "Traceback" not in process.stderr
     assert TokenFile.open(path, verify=True).read(0, 4).tolist() == [1, 2, 3, 299]
     assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 4, 6])
+def test_going_on_gives_the_uninterrupted_file(tmp_path, kept):
+    """A writer that keeps the first tokens of a partial file and writes the rest gives the same bytes as one alone."""
+    ids = [1, 2, 299, 3, 299, 4]
+
+    def writer(name, **options):
+        return TokenFileWriter(tmp_path / name, vocab_size=300, end_of_text_id=299, tokenizer_hash="t", **options)
+
+    def write(out, some):
+        for i in some:
+            out.end_document() if i == 299 else out.write([i])
+
+    with writer("whole") as out:
+        write(out, ids)
+    killed = writer("x")
+    write(killed, ids)
+    killed.sync()
+    killed.leave()
+    with writer("x", keep_tokens=kept) as out:
+        assert (out.num_tokens, out.num_documents) == (kept, ids[:kept].count(299))
+        write(out, ids[kept:])
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_tokens_that_are_not_there_cannot_be_kept(tmp_path):
+    """A partial file that is shorter than what should be kept, or none, is told."""
+    options = {"vocab_size": 300, "end_of_text_id": 299, "tokenizer_hash": "t"}
+    with pytest.raises(TokenFileError, match="has not the 3 ids"):
+        TokenFileWriter(tmp_path / "x", keep_tokens=3, **options)
+    with TokenFileWriter(tmp_path / "x", **options) as out:
+        out.write([1])

@@ -94,6 +94,8 @@ _EXTRAS = {
     "einops": "torch",
     "jaxtyping": "torch",
     "tokenizers": "tokenize",
+    "zstandard": "data",
+    "pyarrow": "data",
     "sympy": "symbolic",
     "transformers": "hf",
     "huggingface_hub": "hf",

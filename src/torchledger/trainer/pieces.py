@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchledger.trainer.sources import BLOCK_BYTES, SourceError, SourceFile, Sources
+from torchledger.trainer.containers import BLOCK_BYTES, SourceError, blocks
+from torchledger.trainer.records import records
+from torchledger.trainer.sources import SourceFile, Sources
 from torchledger.trainer.split import Split
 from torchledger.trainer.tokenizer import END_OF_TEXT
 
@@ -18,32 +20,62 @@ LINE_SEARCH_BYTES = 1 << 16  # how far a slice's cut moves on to find a line's s
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of text. `num_bytes` counts it in UTF-8, and the spelled-out end-of-text mark behind it."""
+    """A stretch of text. `num_bytes` counts it in UTF-8, and the spelled-out end-of-text mark behind it.
+
+    `read_bytes` is how far the sources are read with it, counted as `Sources.num_bytes` counts; where it is None, by
+    `num_bytes`.
+    """
 
     text: str
     num_bytes: int
     validation: bool
     ends_document: bool
+    read_bytes: int | None = None
 
 
-def pieces(sources: Sources, split: Split) -> Iterator[Piece]:
+def pieces(sources: Sources, split: Split, text_field: str = "text") -> Iterator[Piece]:
     """All text of the sources in order, in bounded memory. Longer files are cut after a line's end, always alike.
 
-    Each file is a document; in a file split by documents or with end-of-text marks, each stretch between marks is, and
-    the marks themselves are left out.
+    Each file is a document, and each record of a table; in a single text file each stretch between end-of-text marks
+    is, and the marks themselves are left out.
+
+    Args:
+        sources: the files.
+        split: which of their text is for validation.
+        text_field: the field or column of a table that has its texts.
 
     Raises:
-        SourceError: a file has gone or changed since it was hashed.
+        SourceError: a file has gone or changed since it was hashed; a table that is damaged or has no such texts.
     """
     for file in sources.files:
         path = sources.root / file.name
-        if split.by == "file":
-            validation = file.name in split.validation_files
+        if file.format.is_table:
+            yield from _table(path, file, split, text_field)
+        elif split.by in {"file", "record"}:
+            by_name = split.by == "file"
+            validation = file.name in split.validation_files if by_name else split.validates_record(file.name, 0)
             for text in _texts(path, file):
                 yield Piece(text, len(text.encode()), validation, ends_document=False)
             yield Piece("", 0, validation, ends_document=True)
         else:
             yield from _single(path, file, split)
+
+
+def _table(path: Path, file: SourceFile, split: Split, text_field: str) -> Iterator[Piece]:
+    """The pieces of a table's records; a long one is cut after lines, as files are."""
+    read = 0
+    for number, (text, share) in enumerate(records(path, file.format, text_field, file.sha256)):
+        validation = split.validates_record(file.name, number)
+        before, read = read, int(share * file.num_bytes)
+        start = 0
+        while len(text) - start > BLOCK_BYTES:
+            end = text.rfind("\n", start, start + BLOCK_BYTES) + 1 or start + BLOCK_BYTES
+            part = text[start:end]
+            yield Piece(part, len(part.encode()), validation, ends_document=False, read_bytes=0)
+            start = end
+        part = text[start:]
+        yield Piece(part, len(part.encode()), validation, ends_document=True, read_bytes=read - before)
+    yield Piece("", 0, validation=False, ends_document=False, read_bytes=file.num_bytes - read)
 
 
 def _single(path: Path, file: SourceFile, split: Split) -> Iterator[Piece]:
@@ -85,16 +117,14 @@ def _texts(path: Path, file: SourceFile) -> Iterator[str]:
     """The file's text in blocks that end with a line; proves at the end that it is what was hashed."""
     digest, decoder, held = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")(), ""
     try:
-        with path.open("rb") as stream:
-            while block := stream.read(BLOCK_BYTES):
-                digest.update(block)
-                held += decoder.decode(block)
-                end = held.rfind("\n") + 1
-                if end == 0 and len(held) > LONGEST_LINE:
-                    end = _between_marks(held)
-                if end:
-                    yield held[:end]
-                    held = held[end:]
+        for block in blocks(path, file.format, digest, BLOCK_BYTES):
+            held += decoder.decode(block)
+            end = held.rfind("\n") + 1
+            if end == 0 and len(held) > LONGEST_LINE:
+                end = _between_marks(held)
+            if end:
+                yield held[:end]
+                held = held[end:]
         held += decoder.decode(b"", final=True)
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read {path} any more: {error}") from error

@@ -1,17 +1,21 @@
 """Prepare: text becomes a tokenizer and two token files, streamed in bounded memory, once for the same inputs."""
 
+import contextlib
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
 
 from torchledger.trainer import durable
+from torchledger.trainer.encoding import encode_groups, groups
 from torchledger.trainer.entropy import unigram_counts, unigram_cross_entropy, unigram_entropy
 from torchledger.trainer.pieces import Piece, pieces
 from torchledger.trainer.prepared import (
@@ -35,19 +39,21 @@ from torchledger.trainer.tokenizer import (
     TokenizerError,
     has_tokenizers,
     load_tokenizer,
+    parse_tokenizer,
     save_tokenizer,
     train_bpe,
 )
 from torchledger.trainer.tokenwriter import TokenFileWriter
+from torchledger.trainer.unfinished import Journal, Unfinished
 
 __all__ = ["DEFAULT_VOCAB_SIZE", "prepare"]
 
 DEFAULT_VOCAB_SIZE = 4096
-RECIPE = 1  # raised whenever the same inputs would give other tokens
+RECIPE = 2  # raised whenever the same inputs would give other tokens
 
-GROUP_BYTES = 1 << 20  # text encoded at once
-GROUP_PIECES = 512
 TRAINING_BYTES = 1 << 28  # a tokenizer of a few thousand tokens learns nothing more from more text than this
+COMPRESSION = 64  # bytes of text that a byte of a table may stand for
+ALONE_BYTES = 1 << 26  # so much text is encoded in this process sooner than others are started
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +74,28 @@ def prepare(
     validation_fraction: float = 0.05,
     tokenizer: Path | str = "bpe",
     seed: int = 0,
+    text_field: str = "text",
+    num_workers: int | None = None,
     progress: Progress | None = None,
 ) -> PreparedData:
     """Turn text into `train.tokens`, `validation.tokens` and `tokenizer.json` in `out_dir`.
 
     `prepare.json` and `sources.json` beside them say what they are. An identical preparation found there is reused, and
-    another one is replaced.
+    another one is replaced. One that was killed or interrupted goes on where it last wrote down how far it was; the
+    result is the same to the byte, as it is for any number of workers.
+
+    Memory: the longest record (see `records`), a few megabytes of text a worker, and 8 bytes a document.
 
     Args:
-        source: `stdlib`, a folder of text files, or a text file (see `find_sources`).
+        source: `stdlib`, a folder, or a file: text, JSON lines, Parquet, Arrow, gzip, zstd (see `find_sources`).
         out_dir: made if it is not there.
         vocab_size: of a BPE tokenizer to train, at most: little text gives fewer tokens.
         validation_fraction: share of the files (of a single file: of its documents, or of its end) for validation.
         tokenizer: `bpe` trains one on the training part; `bytes` takes bytes; else the path of a tokenizer.json.
             Without the `tokenizers` library `bpe` becomes `bytes`, which `assumptions` then says.
         seed: of the split.
+        text_field: the field of JSON lines, or the column of a table, that has the text.
+        num_workers: processes that encode; nothing takes one a core, and little text this process alone.
         progress: called with (bytes done, bytes in all, what is being done: `reading`, `training the tokenizer` or
             `encoding`), to draw a bar.
 
@@ -92,22 +105,54 @@ def prepare(
     """
     if not 0 < validation_fraction < 1:
         raise PrepareError(f"the validation fraction must lie between 0 and 1, got {validation_fraction}")
+    if num_workers is not None and num_workers < 1:
+        raise PrepareError(f"at least one worker must encode, got {num_workers}")
     folder = Path(out_dir)
     try:
         _check_apart(source, folder)
         choice = _choose_tokenizer(tokenizer, vocab_size)
         sources = find_sources(source, exclude=folder, progress=progress)
-        inputs_hash = _hash_inputs(sources, choice, validation_fraction, seed)
+        inputs_hash = _hash_inputs(sources, choice, validation_fraction, seed, text_field)
         reused = _find_earlier(folder, inputs_hash)
         if reused is not None:
             return reused
         folder.mkdir(parents=True, exist_ok=True)
         split = choose_split(sources, validation_fraction, seed)
-        return _prepare(str(source), sources, split, choice, folder=folder, inputs_hash=inputs_hash, progress=progress)
+        work = _Work(sources, split, text_field, folder, inputs_hash, num_workers or _workers(sources), progress)
+        return _prepare(str(source), work, choice)
     except (SourceError, TokenFileError, TokenizerError) as error:
         raise PrepareError(str(error)) from error
     except OSError as error:
         raise PrepareError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is prepared, where to, and by how many."""
+
+    sources: Sources
+    split: Split
+    text_field: str
+    folder: Path
+    inputs_hash: str
+    num_workers: int
+    progress: Progress | None
+
+    def pieces(self, what: str) -> Iterator[Piece]:
+        """All text, in order, told to `progress` under the name `what`."""
+        done = 0
+        for piece in pieces(self.sources, self.split, self.text_field):
+            yield piece
+            read = piece.num_bytes if piece.read_bytes is None else piece.read_bytes
+            done += read
+            if self.progress is not None and read:
+                self.progress(done, self.sources.num_bytes, what)
+
+
+def _workers(sources: Sources) -> int:
+    if sources.num_bytes < ALONE_BYTES:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_apart(source: Path | str, folder: Path) -> None:
@@ -135,9 +180,11 @@ def _choose_tokenizer(tokenizer: Path | str, vocab_size: int) -> _Choice:
     return _Choice("bytes", bytes_tokenizer.vocab_size, bytes_tokenizer, (words,))
 
 
-def _hash_inputs(sources: Sources, choice: _Choice, validation_fraction: float, seed: int) -> str:
+def _hash_inputs(sources: Sources, choice: _Choice, validation_fraction: float, seed: int, text_field: str) -> str:
     maker = choice.published.hash if choice.published is not None else f"tokenizers {metadata.version('tokenizers')}"
     inputs = [RECIPE, sources.kind, sources.sha256, choice.kind, choice.vocab_size, maker, validation_fraction, seed]
+    if any(file.format.is_table for file in sources.files):
+        inputs.append(text_field)
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
@@ -152,18 +199,14 @@ def _find_earlier(folder: Path, inputs_hash: str) -> PreparedData | None:
     return replace(earlier, reused=True)
 
 
-def _prepare(
-    source: str,
-    sources: Sources,
-    split: Split,
-    choice: _Choice,
-    *,
-    folder: Path,
-    inputs_hash: str,
-    progress: Progress | None,
-) -> PreparedData:
-    tokenizer, assumptions = _make_tokenizer(sources, split, choice, progress)
-    sizes = _write_tokens(sources, split, tokenizer, folder, progress)
+def _prepare(source: str, work: _Work, choice: _Choice) -> PreparedData:
+    sources, split, folder = work.sources, work.split, work.folder
+    earlier = Unfinished.read(folder, work.inputs_hash)
+    if earlier is None:
+        tokenizer, assumptions = _make_tokenizer(work, choice)
+    else:
+        tokenizer, assumptions = parse_tokenizer(earlier.tokenizer), earlier.assumptions
+    sizes = _write_tokens(work, tokenizer, Journal(folder, work.inputs_hash, tokenizer, assumptions), earlier)
     rows = {
         "schema": "torchledger.sources/1",
         "kind": sources.kind,
@@ -198,7 +241,7 @@ def _prepare(
         num_files=len(sources.files),
         num_skipped=len(sources.skipped),
         sources_sha256=sources.sha256,
-        inputs_hash=inputs_hash,
+        inputs_hash=work.inputs_hash,
         assumptions=assumptions,
         versions=_versions(),
     )
@@ -206,54 +249,85 @@ def _prepare(
     return data
 
 
-def _make_tokenizer(
-    sources: Sources, split: Split, choice: _Choice, progress: Progress | None
-) -> tuple[Tokenizer, tuple[str, ...]]:
+def _make_tokenizer(work: _Work, choice: _Choice) -> tuple[Tokenizer, tuple[str, ...]]:
     """The tokenizer, and what was decided on the way. It is trained on the training part alone."""
     if choice.published is not None:
         return choice.published, choice.assumptions
     assumptions = list(choice.assumptions)
-    every = -(-sources.num_bytes // TRAINING_BYTES)
+    every = -(-work.sources.num_bytes // TRAINING_BYTES)
     if every > 1:
-        assumptions.append(f"the tokenizer was trained on one megabyte of text in {every}")
-    training = (piece for piece in _reported(pieces(sources, split), sources, progress, "training the tokenizer"))
+        assumptions.append(f"the tokenizer was trained on one stretch of text in {every}")
+    training = work.pieces("training the tokenizer")
     texts = (piece.text for i, piece in enumerate(training) if i % every == 0 and not piece.validation)
     # Each merge needs text of its own; the library aborts where it cannot set memory aside for all that is asked for.
-    tokenizer = train_bpe(texts, min(choice.vocab_size, SMALLEST_BPE + sources.num_bytes))
+    most = sum(file.num_bytes * (COMPRESSION if file.format.is_table else 1) for file in work.sources.files)
+    tokenizer = train_bpe(texts, min(choice.vocab_size, SMALLEST_BPE + most))
     if tokenizer.vocab_size < choice.vocab_size:
         assumptions.append(f"the text gave {tokenizer.vocab_size} tokens, fewer than the {choice.vocab_size} asked for")
     return tokenizer, tuple(assumptions)
 
 
-def _write_tokens(
-    sources: Sources, split: Split, tokenizer: Tokenizer, folder: Path, progress: Progress | None
-) -> tuple[int, int]:
+def _write_tokens(work: _Work, tokenizer: Tokenizer, journal: Journal, earlier: Unfinished | None) -> tuple[int, int]:
     """Write both token files and the tokenizer; returns the bytes of text in each."""
-    sizes = [0, 0]
+    writers, earlier = _open_writers(work.folder, tokenizer, earlier)
+    done, sizes = (0, [0, 0]) if earlier is None else (earlier.num_groups, list(earlier.num_bytes))
+    if earlier is None:
+        journal.close()
+    with writers[0], writers[1]:
+        try:
+            todo = islice(groups(work.pieces("encoding")), done, None)
+            for group, encoded in encode_groups(todo, tokenizer, work.num_workers):
+                for piece, ids in zip(group, encoded, strict=True):
+                    sizes[piece.validation] += piece.num_bytes
+                    writers[piece.validation].write(ids)
+                    if piece.ends_document:
+                        writers[piece.validation].end_document()
+                done += 1
+                journal.note(done, writers, sizes)
+        except BaseException:
+            if journal.is_begun:
+                for writer in writers:
+                    writer.leave()
+            raise
+        for part, words in zip(writers, ("training", "validation"), strict=True):
+            if part.num_tokens == 0:
+                journal.close()
+                raise PrepareError(f"too little text: none of its {work.sources.num_bytes} bytes is left for {words}")
+        # From here until the summary is written anew, the folder is known not to be whole.
+        (work.folder / SUMMARY_NAME).unlink(missing_ok=True)
+        save_tokenizer(tokenizer, work.folder / TOKENIZER_NAME)
+        journal.close()
+    return sizes[0], sizes[1]
 
-    def writer(name: str) -> TokenFileWriter:
+
+def _open_writers(
+    folder: Path, tokenizer: Tokenizer, earlier: Unfinished | None
+) -> tuple[tuple[TokenFileWriter, TokenFileWriter], Unfinished | None]:
+    """Both writers, after what was written earlier if it is all there, else from the beginning."""
+
+    def writer(name: str, keep_tokens: int) -> TokenFileWriter:
         return TokenFileWriter(
             folder / name,
             vocab_size=tokenizer.vocab_size,
             end_of_text_id=tokenizer.end_of_text_id,
             tokenizer_hash=tokenizer.hash,
+            keep_tokens=keep_tokens,
         )
 
-    with writer(TRAIN_NAME) as train, writer(VALIDATION_NAME) as validation:
-        writers = (train, validation)
-        for group in _groups(_reported(pieces(sources, split), sources, progress, "encoding")):
-            for piece, ids in zip(group, tokenizer.encode_batch([piece.text for piece in group]), strict=True):
-                sizes[piece.validation] += piece.num_bytes
-                writers[piece.validation].write(np.asarray(ids, np.int64))
-                if piece.ends_document:
-                    writers[piece.validation].end_document()
-        for part, words in zip(writers, ("training", "validation"), strict=True):
-            if part.num_tokens == 0:
-                raise PrepareError(f"too little text: none of its {sources.num_bytes} bytes is left for {words}")
-        # From here until the summary is written anew, the folder is known not to be whole.
-        (folder / SUMMARY_NAME).unlink(missing_ok=True)
-        save_tokenizer(tokenizer, folder / TOKENIZER_NAME)
-    return sizes[0], sizes[1]
+    if earlier is not None:
+        opened: list[TokenFileWriter] = []
+        with contextlib.suppress(TokenFileError):
+            opened.extend(map(writer, (TRAIN_NAME, VALIDATION_NAME), earlier.num_tokens))
+            if (opened[0].num_documents, opened[1].num_documents) == earlier.num_documents:
+                return (opened[0], opened[1]), earlier
+        for one in opened:
+            one.abort()
+    train = writer(TRAIN_NAME, 0)
+    try:
+        return (train, writer(VALIDATION_NAME, 0)), None
+    except BaseException:
+        train.abort()
+        raise
 
 
 def _describe(path: Path, num_bytes: int) -> tuple[PreparedPart, Int64[np.ndarray, " vocabulary"]]:
@@ -265,29 +339,6 @@ def _describe(path: Path, num_bytes: int) -> tuple[PreparedPart, Int64[np.ndarra
         header.num_tokens, header.num_documents, num_bytes, unigram_entropy(counts), header.payload_sha256
     )
     return part, counts
-
-
-def _groups(stream: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Pieces together until they are worth spreading over the cores."""
-    group: list[Piece] = []
-    size = 0
-    for piece in stream:
-        group.append(piece)
-        size += piece.num_bytes
-        if size >= GROUP_BYTES or len(group) >= GROUP_PIECES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _reported(stream: Iterable[Piece], sources: Sources, progress: Progress | None, what: str) -> Iterator[Piece]:
-    done = 0
-    for piece in stream:
-        yield piece
-        done += piece.num_bytes
-        if progress is not None and piece.num_bytes:
-            progress(done, sources.num_bytes, what)
 
 
 def _versions() -> dict[str, str]:

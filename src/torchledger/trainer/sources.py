@@ -2,6 +2,7 @@
 
 import codecs
 import hashlib
+import json
 import os
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -9,13 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from torchledger.trainer.containers import (
+    BLOCK_BYTES,
+    PLAIN,
+    FileFormat,
+    SourceError,
+    blocks,
+    format_of,
+    require_library,
+)
+from torchledger.trainer.records import sha256_of
 from torchledger.trainer.tokenizer import END_OF_TEXT
 
 __all__ = ["Progress", "SkippedFile", "SourceError", "SourceFile", "Sources", "find_sources"]
 
 Progress = Callable[[int, int, str], None]  # done, total (both in bytes of text), what is being done
-
-BLOCK_BYTES = 1 << 20
 
 # Other people's code, compiled code, and tests: some systems package the tests apart, and the same data should come out
 # with and without them (they are also half test fixtures, in odd encodings and with syntax errors on purpose).
@@ -23,18 +32,18 @@ _STDLIB_LEFT_OUT = frozenset({"site-packages", "dist-packages", "__pycache__", "
 _FOLDERS_LEFT_OUT = frozenset({"__pycache__", "node_modules"})  # hidden ones as well
 
 
-class SourceError(ValueError):
-    """Text that cannot be found or read; the message says which."""
-
-
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A text file: its name within the source (with `/`), and how many end-of-text marks are spelled out in it."""
+    """A file of text: its name within the source (with `/`), and how many end-of-text marks are spelled out in it.
+
+    `num_bytes` is of text, decompressed; of a table of records, it is the file's. `sha256` is of the file as it stands.
+    """
 
     name: str
     num_bytes: int
     sha256: str
     num_separators: int = 0
+    format: FileFormat = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,8 @@ def find_sources(source: Path | str, *, exclude: Path | None = None, progress: P
     """Find and hash the text of a source.
 
     Text is UTF-8 without NUL bytes; empty, binary and unreadable files are listed as skipped. Symbolic links to files
-    are followed, to folders not. A folder with a single text file counts as that file.
+    are followed, to folders not. A folder with a single text file counts as that file. Compressed text, lines of JSON
+    and tables are known by their names (see `containers`); a folder that the `datasets` library saved is its tables.
 
     Args:
         source: `stdlib` (the `.py` files of this Python's standard library; installed packages and tests left out), a
@@ -80,7 +90,8 @@ def find_sources(source: Path | str, *, exclude: Path | None = None, progress: P
         progress: told how much has been read.
 
     Raises:
-        SourceError: nothing there, or no text in it.
+        SourceError: nothing there, or no text in it; a library is missing; a saved `DatasetDict`, of which one part
+            must be chosen; compressed text that is damaged.
     """
     if source == "stdlib":
         root = Path(sysconfig.get_paths()["stdlib"])
@@ -88,7 +99,7 @@ def find_sources(source: Path | str, *, exclude: Path | None = None, progress: P
         paths = list(_walk(root, _STDLIB_LEFT_OUT, None, suffix=".py"))
     elif Path(source).is_dir():
         root, kind = Path(source), "folder"
-        paths = list(_walk(root, _FOLDERS_LEFT_OUT, exclude, suffix=""))
+        paths = _saved_tables(root) or list(_walk(root, _FOLDERS_LEFT_OUT, exclude, suffix=""))
     elif Path(source).exists():
         root, kind, paths = Path(source).parent, "file", [Path(source)]
     else:
@@ -111,6 +122,22 @@ def _walk(root: Path, left_out: frozenset[str], exclude: Path | None, *, suffix:
             if name not in left_out and not name.startswith(".") and (Path(folder) / name).resolve() != hidden_exclude
         )
         yield from (Path(folder) / name for name in names if name.endswith(suffix) and not name.startswith("."))
+
+
+def _saved_tables(root: Path) -> list[Path]:
+    """The tables of a data set that `datasets` saved to this folder; none where it is no such folder."""
+    parts, state = root / "dataset_dict.json", root / "state.json"
+    try:
+        if parts.is_file():
+            names = json.loads(parts.read_text("utf-8"))["splits"]
+            raise SourceError(f"{root} has several parts, some not for training: {', '.join(names)}; give one of them")
+        if not state.is_file() or not (root / "dataset_info.json").is_file():
+            return []
+        return [root / row["filename"] for row in json.loads(state.read_text("utf-8"))["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{root} looks like a saved data set, but is damaged: {error!r}") from error
 
 
 def _inspect(root: Path, paths: list[Path], progress: Progress | None) -> tuple[list[SourceFile], list[SkippedFile]]:
@@ -137,23 +164,30 @@ def _size(path: Path) -> int:
 
 
 def _inspect_file(name: str, path: Path) -> SourceFile | SkippedFile:
-    digest, decoder, size, separators, tail = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")(), 0, 0, b""
-    mark = END_OF_TEXT.encode()
+    form = format_of(name)
     try:
         if not path.is_file():
             return SkippedFile(name, "not a regular file")
-        with path.open("rb") as stream:
-            while block := stream.read(BLOCK_BYTES):
-                if b"\0" in block:
-                    return SkippedFile(name, "binary (it has NUL bytes)")
-                decoder.decode(block)
-                digest.update(block)
-                size += len(block)
-                separators += (tail + block).count(mark)
-                tail = (tail + block)[1 - len(mark) :]  # one byte short of a mark: none is missed or counted twice
-        decoder.decode(b"", final=True)
+        require_library(name, form)
+        if form.is_table:
+            size = path.stat().st_size
+            return SourceFile(name, size, sha256_of(path), 0, form) if size else SkippedFile(name, "empty")
+        return _inspect_text(name, path, form)
     except UnicodeDecodeError:
         return SkippedFile(name, "not UTF-8")
     except OSError as error:
         return SkippedFile(name, f"unreadable ({error.strerror})")
-    return SourceFile(name, size, digest.hexdigest(), separators) if size else SkippedFile(name, "empty")
+
+
+def _inspect_text(name: str, path: Path, form: FileFormat) -> SourceFile | SkippedFile:
+    digest, decoder, size, separators, tail = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")(), 0, 0, b""
+    mark = END_OF_TEXT.encode()
+    for block in blocks(path, form, digest, BLOCK_BYTES):
+        if b"\0" in block:
+            return SkippedFile(name, "binary (it has NUL bytes)")
+        decoder.decode(block)
+        size += len(block)
+        separators += (tail + block).count(mark)
+        tail = (tail + block)[1 - len(mark) :]  # one byte short of a mark: none is missed or counted twice
+    decoder.decode(b"", final=True)
+    return SourceFile(name, size, digest.hexdigest(), separators, form) if size else SkippedFile(name, "empty")

@@ -15,11 +15,12 @@ __all__ = ["Split", "choose_split"]
 class Split:
     """Which part of the sources is for validation.
 
-    `by` is `file` (then `validation_files` says which), `document` (each by the hash of its number), or `slice` (from
-    byte `first_validation_byte` of the only file, moved on to the next line's start).
+    `by` is `file` (then `validation_files` says which), `record` (each document by the hash of its file's name and its
+    number), `document` (of an only text, each by the hash of its number), or `slice` (from byte `first_validation_byte`
+    of the only file, moved on to the next line's start).
     """
 
-    by: Literal["file", "document", "slice"]
+    by: Literal["file", "record", "document", "slice"]
     validation_fraction: float
     seed: int
     validation_files: frozenset[str] = frozenset()
@@ -31,6 +32,7 @@ class Split:
         share = f"{self.validation_fraction:g}"
         return {
             "file": f"by file: hash of (seed, name) below {share}",
+            "record": f"by document: hash of (seed, file, number) below {share}",
             "document": f"by document: hash of (seed, number) below {share}",
             "slice": f"the last {share} of the file, from a line's start",
         }[self.by]
@@ -39,15 +41,21 @@ class Split:
         """Whether document `number` of a file split by document is for validation."""
         return _share(self.seed, str(number)) < self.validation_fraction
 
+    def validates_record(self, name: str, number: int) -> bool:
+        """Whether document `number` of the file `name` is for validation."""
+        return _share(self.seed, f"{name} {number}") < self.validation_fraction
+
 
 def choose_split(sources: Sources, validation_fraction: float, seed: int) -> Split:
-    """Split by file; a single file by documents if it has enough of them, else its end is cut off.
+    """Split by record where there are tables; else by file; a single file by documents if it has enough, else its end.
 
     Of two files or more, at least one is for training and one for validation: the one with the largest and the one with
     the smallest hash. A single file is cut by documents if end-of-text marks make 20/fraction of them (then fewer than
     one file in 10**8 has none for validation).
     """
     assert 0 < validation_fraction < 1
+    if any(file.format.is_table for file in sources.files):
+        return Split("record", validation_fraction, seed)
     if len(sources.files) > 1:
         names = _names_below(sources.files, validation_fraction, seed)
         return Split("file", validation_fraction, seed, frozenset(names))

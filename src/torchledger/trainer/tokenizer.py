@@ -17,6 +17,7 @@ __all__ = [
     "TokenizerError",
     "has_tokenizers",
     "load_tokenizer",
+    "parse_tokenizer",
     "save_tokenizer",
     "train_bpe",
 ]
@@ -246,17 +247,29 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
     """
     try:
         text = Path(path).read_bytes().decode("utf-8")
-        row = json.loads(text)
     except OSError as error:
         raise TokenizerError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-    except ValueError as error:
+    except UnicodeDecodeError as error:
         raise TokenizerError(f"{path} is not a tokenizer.json: {error}") from error
-    if isinstance(row, dict) and row.get("type") == _BYTES_KIND:
-        return ByteTokenizer()
     try:
-        return BpeTokenizer(text)
+        return parse_tokenizer(text)
     except TokenizerError as error:
         raise TokenizerError(f"{path}: {error}") from error
+
+
+def parse_tokenizer(text: str) -> Tokenizer:
+    """The tokenizer whose file has this content.
+
+    Raises:
+        TokenizerError: it is none, or needs a library that is not installed.
+    """
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise TokenizerError(f"is not a tokenizer.json: {error}") from error
+    if isinstance(row, dict) and row.get("type") == _BYTES_KIND:
+        return ByteTokenizer()
+    return BpeTokenizer(text)
 
 
 def _hash(text: str) -> str:

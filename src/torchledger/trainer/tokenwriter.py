@@ -19,6 +19,8 @@ from torchledger.trainer.tokenheader import HEADER_BYTES, TokenFileError, TokenF
 
 __all__ = ["TokenFileWriter"]
 
+KEPT_TOKENS = 1 << 20  # read at a time
+
 
 class TokenFileWriter:
     """Writes one token file: `write` ids, `end_document` after each document, leave the `with` block.
@@ -34,12 +36,24 @@ class TokenFileWriter:
         vocab_size: ids must be below it; chooses the dtype.
         end_of_text_id: appended by `end_document`; `None` appends nothing.
         tokenizer_hash: `Tokenizer.hash`, so that a model is never fed another tokenizer's ids.
+        keep_tokens: go on with the partial file of a writer that was killed, after its first so many ids, which `sync`
+            had put on disk. They are read again for their checksum, and for the end-of-text ids, which no document has
+            in its midst.
 
     Raises:
-        TokenFileError: if the folder cannot be written to or another process is writing the same file.
+        TokenFileError: if the folder cannot be written to, another process is writing the same file, or it does not
+            have the ids to keep.
     """
 
-    def __init__(self, path: Path | str, *, vocab_size: int, end_of_text_id: int | None, tokenizer_hash: str) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        vocab_size: int,
+        end_of_text_id: int | None,
+        tokenizer_hash: str,
+        keep_tokens: int = 0,
+    ) -> None:
         self.path = Path(path)
         self.num_tokens = 0
         self._dtype_name = dtype_for(vocab_size)
@@ -54,8 +68,9 @@ class TokenFileWriter:
         if end_of_text_id is not None and not 0 <= end_of_text_id < vocab_size:
             raise TokenFileError(f"end-of-text id {end_of_text_id} is outside the vocabulary of {vocab_size:,}")
         try:
-            self._stream = _open_alone(self._partial)
+            self._stream = _open_alone(self._partial, keep_bytes=HEADER_BYTES + keep_tokens * self._dtype.itemsize)
             self._stream.write(bytes(HEADER_BYTES))
+            self._keep(keep_tokens)
         except OSError as error:
             raise TokenFileError(f"cannot write {self.path}: {error.strerror}") from error
 
@@ -89,6 +104,25 @@ class TokenFileWriter:
             return
         self.write(self._end_of_text)
         self._offsets.append(self.num_tokens)
+
+    def sync(self) -> None:
+        """Put what is written so far on disk, so that a later writer can keep it.
+
+        Raises:
+            TokenFileError: on a full disk.
+        """
+        try:
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            self.abort()
+            raise TokenFileError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def leave(self) -> None:
+        """Close the partial file and let it be, for a later writer to go on with."""
+        if not self._stream.closed:
+            with contextlib.suppress(OSError):
+                self._stream.close()
 
     def commit(self) -> TokenFileHeader:
         """Finish the file and give it its name; ids after the last `end_document` become a document of their own.
@@ -141,6 +175,20 @@ class TokenFileWriter:
             self.commit()
         self.abort()
 
+    def _keep(self, num_tokens: int) -> None:
+        """Take the first `num_tokens` ids of the partial file for written: checksum and documents are theirs."""
+        while self.num_tokens < num_tokens:
+            data = self._stream.read(min(num_tokens - self.num_tokens, KEPT_TOKENS) * self._dtype.itemsize)
+            ids = np.frombuffer(data, self._dtype, len(data) // self._dtype.itemsize)
+            if len(ids) == 0:
+                self._stream.close()
+                raise TokenFileError(f"{self._partial} has not the {num_tokens:,} ids that were written to it")
+            self._digest.update(ids.data)
+            if self._end_of_text_id is not None:
+                ends = np.flatnonzero(ids == self._end_of_text_id) + self.num_tokens + 1
+                self._offsets.extend(ends.tolist())
+            self.num_tokens += len(ids)
+
     def _append(self, data: bytes) -> None:
         try:
             self._stream.write(data)
@@ -158,8 +206,8 @@ class TokenFileWriter:
         )
 
 
-def _open_alone(partial: Path) -> BinaryIO:
-    """Open the partial file for this process alone, emptied; a dead writer's lock is gone with it.
+def _open_alone(partial: Path, *, keep_bytes: int) -> BinaryIO:
+    """Open the partial file for this process alone, cut to `keep_bytes`; a dead writer's lock is gone with it.
 
     The lock is the system's (`flock`), so a killed writer leaves none. Between opening and locking, another writer may
     have finished and renamed the file we hold; then it is not ours to empty, and we try again.
@@ -170,7 +218,7 @@ def _open_alone(partial: Path) -> BinaryIO:
             _lock(stream, partial)
             with contextlib.suppress(FileNotFoundError):
                 if os.fstat(stream.fileno()).st_ino == partial.stat().st_ino:
-                    stream.truncate(0)
+                    stream.truncate(min(keep_bytes, partial.stat().st_size))
                     return stream
         except BaseException:
             stream.close()

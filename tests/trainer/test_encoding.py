@@ -1,0 +1,64 @@
+import os
+import signal
+
+import pytest
+
+from torchledger.trainer import encoding as room
+from torchledger.trainer.encoding import encode_groups, groups
+from torchledger.trainer.pieces import Piece
+from torchledger.trainer.tokenizer import ByteTokenizer, TokenizerError
+
+
+def piece(text):
+    return Piece(text, len(text.encode()), validation=False, ends_document=True)
+
+
+def test_groups_are_cut_by_bytes_and_by_number(monkeypatch):
+    """A group ends with the piece that fills its bytes, or its number; none is lost or empty."""
+    monkeypatch.setattr(room, "GROUP_BYTES", 10)
+    monkeypatch.setattr(room, "GROUP_PIECES", 3)
+    stream = [piece(text) for text in ("a" * 11, "b", "c", "d", "e" * 9, "f", "g")]
+    found = [[p.text[0] for p in group] for group in groups(iter(stream))]
+    assert found == [["a"], ["b", "c", "d"], ["e", "f"], ["g"]]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_ids_come_in_the_texts_order(num_workers):
+    """However many processes encode, each piece has its own ids, and the order is the text's."""
+    stream = [[piece(f"{i} {j} é") for j in range(i % 3)] for i in range(9)]
+    found = [(p, ids) for group, encoded in encode_groups(stream, ByteTokenizer(), num_workers)
+             for p, ids in zip(group, encoded, strict=True)]  # fmt: skip
+    assert [p for p, _ in found] == [p for group in stream for p in group]
+    assert all(ids.tolist() == list(p.text.encode()) for p, ids in found)
+
+
+def test_only_a_few_groups_are_held():
+    """No more of the stream is taken than keeps the processes at work."""
+    taken = []
+
+    def stream():
+        for i in range(20):
+            taken.append(i)
+            yield [piece("x")]
+
+    encoded = encode_groups(stream(), ByteTokenizer(), 2)
+    next(encoded)
+    assert len(taken) == room.GROUPS_AHEAD * 2
+    encoded.close()
+
+
+def test_a_process_that_dies_is_told(monkeypatch):
+    """A worker that is killed ends the work with a message, not with a hang."""
+
+    def stream():
+        yield [piece("x")]
+        from multiprocessing import active_children
+
+        for child in active_children():
+            os.kill(child.pid, signal.SIGKILL)
+        yield [piece("y")]
+        yield [piece("z")]
+
+    monkeypatch.setattr(room, "GROUPS_AHEAD", 1)
+    with pytest.raises(TokenizerError, match="has died"):
+        list(encode_groups(stream(), ByteTokenizer(), 2))
