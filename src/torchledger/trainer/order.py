@@ -3,17 +3,23 @@
 A file of tokens is cut into windows. Sample s (batch n holds samples n·B to n·B + B - 1) is window `permute(s mod W)`
 of epoch `s div W`, where W is the number of windows and the permutation is keyed by (seed, epoch): every window once an
 epoch, in another order each epoch. So a loader's whole state is one integer, and finding one's place costs nothing.
+
+Of several files each has its own windows, epochs and permutations; which file a sample comes from, and how many of that
+file came before it, `mixture` tells.
 """
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-__all__ = ["BatchOrder", "Permutation", "sample_windows"]
+from torchledger.trainer.mixture import Mixture
+
+__all__ = ["BatchOrder", "Permutation", "mixed_windows", "sample_windows"]
 
 NUM_ROUNDS = 8  # Luby and Rackoff prove 4 for large halves; ours are small, and rounds are cheap
 BLOCK_SAMPLES = 4096  # the order is computed for this many samples at once, to spread NumPy's cost per call
@@ -32,10 +38,10 @@ class Permutation:
     round_keys: tuple[int, ...]
 
     @classmethod
-    def keyed(cls, size: int, seed: int, epoch: int) -> "Permutation":
-        """The permutation of `size` elements for this seed (any integer) and epoch."""
+    def keyed(cls, size: int, seed: int, epoch: int, part: int = 0) -> "Permutation":
+        """The permutation of `size` elements for this seed (any integer), epoch and part of a mixture."""
         assert size >= 1
-        text = f"torchledger order {seed} {epoch}".encode()
+        text = f"torchledger order {seed} {epoch}{f' {part}' if part else ''}".encode()
         digest = hashlib.blake2b(text, digest_size=8 * NUM_ROUNDS).digest()
         return cls(size, struct.unpack(f"<{NUM_ROUNDS}Q", digest))
 
@@ -70,12 +76,14 @@ def _mix(values: UInt64[np.ndarray, " n"], key: int) -> UInt64[np.ndarray, " n"]
     return h
 
 
-@lru_cache(maxsize=4)  # a loader and its prefetcher around an epoch's end
-def _keyed(size: int, seed: int, epoch: int) -> Permutation:
-    return Permutation.keyed(size, seed, epoch)
+@lru_cache(maxsize=64)  # a loader and its prefetcher around an epoch's end, in each part of a mixture
+def _keyed(size: int, seed: int, epoch: int, part: int) -> Permutation:
+    return Permutation.keyed(size, seed, epoch, part)
 
 
-def sample_windows(seed: int, first_sample: int, num_samples: int, num_windows: int) -> Int64[np.ndarray, " samples"]:
+def sample_windows(
+    seed: int, first_sample: int, num_samples: int, num_windows: int, part: int = 0
+) -> Int64[np.ndarray, " samples"]:
     """The window that each of samples `first_sample` .. `first_sample + num_samples - 1` reads.
 
     Pure: the same arguments give the same windows on every machine, and neighbours may straddle an epoch's end.
@@ -88,8 +96,24 @@ def sample_windows(seed: int, first_sample: int, num_samples: int, num_windows: 
         epoch, position = divmod(first_sample + done, num_windows)
         count = min(num_samples - done, num_windows - position)
         indices = np.arange(position, position + count, dtype=np.int64)
-        windows[done : done + count] = _keyed(num_windows, seed, epoch)(indices)
+        windows[done : done + count] = _keyed(num_windows, seed, epoch, part)(indices)
         done += count
+    return windows
+
+
+def mixed_windows(
+    seed: int, first_sample: int, num_samples: int, sizes: Sequence[int], mixture: Mixture
+) -> Int64[np.ndarray, " samples"]:
+    """The same for several files of `sizes` windows each, numbered through: those of the first file come first."""
+    parts, places = mixture.draw(first_sample, num_samples)
+    windows = np.empty(num_samples, np.int64)
+    offset = 0
+    for part, size in enumerate(sizes):
+        chosen = parts == part
+        of_part = places[chosen]  # neighbours in their part's own stream
+        if len(of_part):
+            windows[chosen] = sample_windows(seed, int(of_part[0]), len(of_part), size, part) + offset
+        offset += size
     return windows
 
 
@@ -97,22 +121,35 @@ class BatchOrder:
     """Which windows each batch holds. One thread per object: it remembers the stretch it computed last.
 
     Args:
-        num_windows: W, windows in the file.
+        num_windows: W, windows in the file; of several files, of each.
         batch_size: B, windows per batch over all ranks.
         seed: chooses the order.
         rank: which share of each batch: rows rank·B/world_size onward.
         world_size: into how many equal shares a batch is cut.
+        mixture: how several files are drawn from. Windows are then numbered through, the first file's first.
     """
 
-    def __init__(self, num_windows: int, batch_size: int, seed: int, *, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self,
+        num_windows: int | Sequence[int],
+        batch_size: int,
+        seed: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        mixture: Mixture | None = None,
+    ) -> None:
         assert batch_size % world_size == 0
         assert 0 <= rank < world_size
-        self.num_windows = num_windows
+        self._sizes = (num_windows,) if isinstance(num_windows, int) else tuple(num_windows)
+        assert len(self._sizes) == (1 if mixture is None else len(mixture.shares))
+        self.num_windows = sum(self._sizes)
         self.batch_size = batch_size
         self.num_rows = batch_size // world_size
         self._seed = seed
+        self._mixture = mixture
         self._first_row = rank * self.num_rows
-        self._batches_per_block = max(1, min(BLOCK_SAMPLES, num_windows) // batch_size)
+        self._batches_per_block = max(1, min(BLOCK_SAMPLES, self.num_windows) // batch_size)
         self._block = -1
         self._samples = np.empty(0, np.int64)
 
@@ -121,7 +158,10 @@ class BatchOrder:
         block, row = divmod(n, self._batches_per_block)
         if block != self._block:
             size = self._batches_per_block * self.batch_size
-            self._samples = sample_windows(self._seed, block * size, size, self.num_windows)
+            if self._mixture is None:
+                self._samples = sample_windows(self._seed, block * size, size, self.num_windows)
+            else:
+                self._samples = mixed_windows(self._seed, block * size, size, self._sizes, self._mixture)
             self._block = block
         first = row * self.batch_size + self._first_row
         return self._samples[first : first + self.num_rows]
