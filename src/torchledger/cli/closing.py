@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchledger.cli.measurement import Measurement
-from torchledger.cli.prediction import Prediction
+from torchledger.cli.prediction import Prediction, bytes_sent
 from torchledger.cli.runs import REPORT_NAME, write_books
 from torchledger.ledger import Difference, Finding, RunRecord, to_json
 from torchledger.trainer import read_metrics
@@ -32,7 +32,7 @@ def close(prediction: Prediction, measured: Measurement, finished: Finished) -> 
     flops = measured.ledger.flops
     peak = prediction.peak_flops_per_s
     mfu = None if finished.step_s is None or not peak or flops is None else flops / (finished.step_s * peak)
-    return (
+    rows = (
         Difference("step_flops", "FLOP", told["step_flops"], flops, 0, "formula; every operation that ran"),
         Difference(
             "peak_tensor_bytes", "B", told["peak_tensor_bytes"], measured.peak_tensor_bytes, 0, "fake; real tensors"
@@ -43,6 +43,11 @@ def close(prediction: Prediction, measured: Measurement, finished: Finished) -> 
         Difference("mfu", "1", told["mfu"], mfu, None, "of the matmul peak measured here; follows from step_s"),
         Difference("initial_loss", "nat", told["initial_loss"], finished.initial_loss, 0.02, "ln(vocabulary)"),
     )
+    if prediction.setup.ranks.is_alone:
+        return rows
+    sent = bytes_sent(measured.ledger)
+    note = "formula; every collective that ran, by a ring"
+    return (*rows, Difference("communication_bytes", "B", told["communication_bytes"], sent, 0, note))
 
 
 def findings(

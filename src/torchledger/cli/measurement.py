@@ -16,11 +16,19 @@ from torchledger.ledger import Ledger
 from torchledger.meter import allocations
 from torchledger.tracer import Recorder
 from torchledger.trainer.batches import Batches
-from torchledger.trainer.seeds import stream_seed
+from torchledger.trainer.seeds import dropout_seed
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, micro_batches
 
 NUM_STEPS = 2  # the first makes the optimizer's state, the second is like all others
+
+
+def num_steps(setup: Setup) -> int:
+    """How many steps are run, of which the last is like all others.
+
+    On many ranks DDP sorts its buckets anew in the second, and tells the other ranks.
+    """
+    return NUM_STEPS if setup.ranks.is_alone else NUM_STEPS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ def measure_steps(setup: Setup) -> Measurement:
         losses, peak_bytes, how = _steps(setup), None, f"{setup.device.type} tells no peak"
     with Recorder() as recorder:
         _steps(setup, recorder)
-    trace = recorder.trace(since=f"step {NUM_STEPS}")
+    trace = recorder.trace(since=f"step {num_steps(setup)}")
     lines = (replace(line, origin="measured") for line in trace.ledger)
     ledger = Ledger.of(lines, convention=trace.ledger.convention)
     return Measurement(ledger, trace.timeline.peak().peak_bytes, peak_bytes, losses, how)
@@ -68,11 +76,17 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
     recipe = setup.recipe
     losses: list[float] = []
     with Batches(
-        setup.data.train, recipe.batch_size, recipe.sequence_length, recipe.seed, device=setup.device
+        setup.data.train,
+        recipe.batch_size,
+        recipe.sequence_length,
+        recipe.seed,
+        rank=setup.ranks.data_rank(setup.strategy.tensor_parallel),
+        world_size=setup.strategy.data_parallel,
+        device=setup.device,
     ) as batches:
         with setup.device, _phase(recorder, "build"):
-            step = build_step(setup.spec, recipe)
-        for number in range(NUM_STEPS):
+            step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy)
+        for number in range(num_steps(setup)):
             if recorder is not None:
                 recorder.register(step.model)
                 recorder.mark(f"step {number + 1}")
@@ -80,8 +94,8 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
             if recorder is not None:
                 recorder.register_inputs(list(batch))
             if setup.spec.has_dropout:
-                torch.manual_seed(stream_seed(recipe.seed, "dropout", number))
-            result = step(micro_batches(batch, recipe.accumulation_steps), number)
+                torch.manual_seed(dropout_seed(recipe.seed, number, setup.ranks.rank))
+            result = step(micro_batches(batch, setup.local_recipe.accumulation_steps), number)
             losses.append(result.loss.item())
             del batch, result
     return tuple(losses)

@@ -16,9 +16,11 @@ from torchledger.machine.profile import MachineProfile
 from torchledger.memory import Peak
 from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
 from torchledger.planner import Rates, StepTime, step_time
-from torchledger.spec import ModelSpec, Recipe
+from torchledger.planner.rank_ledger import rank_ledger
+from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.tracer import Trace, trace_step
 from torchledger.tracer.targets.target import TargetName
+from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, example_batch
 
@@ -120,6 +122,8 @@ class Prediction:
             "num_tokens": recipe.num_tokens,
             "epochs": self.setup.epochs,
             "initial_loss": math.log(self.setup.spec.vocab_size),
+            "num_ranks": self.setup.ranks.size,
+            "communication_bytes": bytes_sent(self.ledger),
         }
 
     @property
@@ -143,19 +147,28 @@ class Prediction:
 
 
 def look(
-    spec: ModelSpec, recipe: Recipe, *, target: TargetName = "cpu", chip: str | None = None, fold: bool = True
+    spec: ModelSpec,
+    recipe: Recipe,
+    *,
+    target: TargetName = "cpu",
+    chip: str | None = None,
+    fold: bool = True,
+    strategy: Strategy | None = None,
+    ranks: Ranks = Ranks(),  # noqa: B008  # a frozen value
 ) -> Trace:
     """Two steps of the trainer's own step object on no memory; the ledger is of the second.
 
-    Equal layers are run a few times only, unless `fold` says otherwise.
+    Equal layers are run a few times only, unless `fold` says otherwise. Of many ranks it is one that is looked at, and
+    `recipe` is that of the rank; nothing is sent.
     """
 
     def build() -> Callable[[], object]:
-        step, numbers = build_step(spec, recipe, initialized=False), itertools.count()
+        step, numbers = build_step(spec, recipe, initialized=False, strategy=strategy), itertools.count()
         batch = example_batch(recipe)
         return lambda: step(batch, next(numbers))
 
-    return trace_step(build, target=target, chip=chip, fold=fold)
+    size = None if ranks.is_alone else ranks.size
+    return trace_step(build, target=target, chip=chip, fold=fold, world_size=size, rank=ranks.rank)
 
 
 def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
@@ -168,13 +181,13 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     recipe, device = setup.recipe, setup.device
     heap = keep_heap() if device.type == "cpu" else ""
     free_bytes = facts(device).free_bytes  # before probes, whose memory stays in the process for the steps
-    trace = look(setup.spec, recipe)
+    trace = look(setup.spec, setup.local_recipe, strategy=setup.strategy, ranks=setup.ranks)
     scratch = _probed(trace, device, free_bytes, on_progress)
     formats = tuple(dict.fromkeys(("fp32", recipe.precision)))
     profile = calibrate(device, formats=formats, on_progress=on_progress)
     return Prediction(
         setup=setup,
-        ledger=count(setup.spec, recipe),
+        ledger=_formula(setup),
         trace=trace,
         scratch=scratch,
         profile=profile,
@@ -182,6 +195,13 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
         free_bytes=free_bytes,
         heap=heap,
     )
+
+
+def _formula(setup: Setup) -> Ledger:
+    """The step by arithmetic: of one process, or of one rank with what it sends."""
+    if setup.ranks.is_alone:
+        return count(setup.spec, setup.recipe)
+    return rank_ledger(setup.spec, setup.recipe, setup.strategy)
 
 
 def _probed(trace: Trace, device: torch.device, free_bytes: int, on_progress: Progress | None = None) -> Scratch:
@@ -194,11 +214,18 @@ def _probed(trace: Trace, device: torch.device, free_bytes: int, on_progress: Pr
     return probe((call.signature for call in trace.calls), on_progress=on_progress)
 
 
+def bytes_sent(ledger: Ledger) -> int:
+    """Bytes that a rank sends in a step, every collective by a ring; 0 of one process."""
+    return round(sum(line.total.bytes_sent or 0 for line in ledger if line.kind == "collective"))
+
+
 def disagreement(by_formula: Ledger, trace: Trace) -> tuple[str, ...]:
     """Where formula and trace count different contraction FLOPs, account by account; empty where they agree."""
     kinds = set(CONTRACTIONS)
+    sent, seen = bytes_sent(by_formula), bytes_sent(trace.ledger)
+    gap = () if sent == seen else (f"communication: formula {sent:,} bytes sent, the trace {seen:,}",)
     gaps = by_formula.where(kind=kinds) - trace.ledger.folded().where(kind=kinds)
-    return tuple(
+    return gap + tuple(
         f"{line.name}: "
         + ("the trace does not know" if line.work.flops_full is None else f"formula {line.work.flops_full:+,} FLOPs")
         for line in gaps

@@ -18,6 +18,7 @@ from torchledger.units import format_bytes
 if TYPE_CHECKING:
     from torchledger.cli.prediction import Prediction
     from torchledger.trainer.events import Event, Finished, Interrupted
+    from torchledger.trainer.process_group import Crew
     from torchledger.trainer.run_folder import RunFolder
     from torchledger.trainer.setup import Setup
 
@@ -47,41 +48,61 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     FILE is a run's TOML; without it the embedded default trains a small model on Python's standard library. Exit code 3
     when the predicted peak is more than the free memory; 130 after Ctrl-C, 143 after SIGTERM, with everything saved.
     """
-    setup, folder, checkpoint = _begin(options)
+    from torchledger.cli.torchrun import find_crew, follow, leading, leave
+
+    crew = find_crew()
+    if crew is not None and not crew.ranks.is_first:
+        leave(follow(crew))
+    with leading(crew):
+        code = _lead(options, crew)
+    if crew is not None:
+        leave(code)
+    ctx.exit(code)
+
+
+def _lead(options: dict[str, Any], crew: Crew | None) -> int:
+    """All that the first rank does, or the only one; the exit code."""
+    from torchledger.cli.torchrun import together
+
+    setup, folder, checkpoint = _begin(options, crew)
     prediction = _predict(setup)
     _show_prediction(prediction, options["as_json"])
     _check_fit(prediction, options["force"])
     if options["dry_run"]:
         if options["as_json"]:
             show_json("train", _question(setup), {"prediction": prediction.figures}, prediction.assumptions)
-        return
+        return 0
     from torchledger.trainer import new_run
 
     folder = folder or new_run(setup, options["out"])
-    last = _train(prediction, folder, checkpoint, allow_changes=options["allow_changes"])
-    if type(last).__name__ == "Interrupted":
-        _tell_resume(last, folder)  # type: ignore[arg-type]
-        ctx.exit(TERMINATED if last.signal == 15 else INTERRUPTED)  # type: ignore[union-attr]
-    _close(prediction, folder, last, options["as_json"])  # type: ignore[arg-type]
+    with together(crew, setup, folder, checkpoint, options["allow_changes"]):
+        last = _train(prediction, folder, checkpoint, allow_changes=options["allow_changes"])
+        if type(last).__name__ != "Interrupted":
+            _close(prediction, folder, last, options["as_json"])  # type: ignore[arg-type]
+            return 0
+    _tell_resume(last, folder)  # type: ignore[arg-type]
+    return TERMINATED if last.signal == 15 else INTERRUPTED  # type: ignore[union-attr]
 
 
-def _begin(options: dict[str, Any]) -> tuple[Setup, RunFolder | None, Path | None]:
+def _begin(options: dict[str, Any], crew: Crew | None) -> tuple[Setup, RunFolder | None, Path | None]:
     """The run that is asked for: a new one, or one to go on with."""
     from torchledger.trainer import resolve, resume_changes, resume_point
+    from torchledger.trainer.ranks import Ranks
     from torchledger.trainer.run_folder import RunFolder
 
+    ranks = Ranks() if crew is None else crew.ranks
     sets = list(options["sets"])
     if options["device"] is not None:
         sets.append(f"device={options['device']}")
     if options["resume"] is None:
-        setup = resolve(load_run_config(options["file"], sets).value)
+        setup = resolve(load_run_config(options["file"], sets).value, ranks)
         if options["out"] is not None and not options["dry_run"]:
             RunFolder(options["out"]).require_empty()
         return setup, None, None
     if options["file"] is not None or options["out"] is not None:
         raise click.UsageError("--resume takes configuration and folder from the run; give neither FILE nor --out")
     folder = RunFolder.open(options["resume"])
-    setup = resolve(load_run_config(folder.config_path, sets).value)
+    setup = resolve(load_run_config(folder.config_path, sets).value, ranks)
     checkpoint = resume_point(folder)
     # both are asked again when training begins; measuring the machine first would let the user wait for a refusal
     resume_changes(checkpoint, setup, allow_changes=options["allow_changes"])

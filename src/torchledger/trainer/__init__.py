@@ -19,13 +19,17 @@
     model    model, attention, latent, mlp, moe, norm, position, linear, loss
              init, seeds                                   first values, random streams
     weights  foreign_weights, foreign_names, weight_layout Hugging Face checkpoints, in and out
-    step     step, targets, optimizer, schedule, precision, kernel  one update, traced and run as the same object
+    step     step, targets, schedule, precision, kernel    one update, traced and run as the same object
+             optimizer, one_by_one, update_rules, muon, eight_bit
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume                                        whether it may go on
              loop, session, validation, interrupts, events what happens
              run_folder, metrics, checkpoint, manifest     what stays
              saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
              sample                                        what it writes
+    ranks    ranks, layout, process_group                  which process of how many, what each runs
+             parallel, parallel_data, parallel_tensor      a model spread over them
+             gradient_norm                                 the norm of gradients that they share
     errors   what can go wrong
 
 Names are loaded when they are first used: `RunConfig` and the data's need no torch.

@@ -98,7 +98,7 @@ class Identity:
         return (*recipe, *others)
 
 
-def numerics(device: torch.device) -> dict[str, Any]:
+def numerics(device: torch.device, world_size: int = 1) -> dict[str, Any]:
     """What decides the last bits beside model, recipe and data.
 
     The number of threads cuts sums differently; the processor and its features choose kernels and how they cut their
@@ -110,7 +110,7 @@ def numerics(device: torch.device) -> dict[str, Any]:
         "num_threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
-        "world_size": 1,
+        "world_size": world_size,
     }
 
 

@@ -76,7 +76,9 @@ def train(
         RunFolderError: another process trains in the folder, or it cannot be written to.
         TokenFileError: the data cannot be read, or has an id beyond the vocabulary.
     """
-    with folder.locked(), Interrupts() as interrupts:
+    first = setup.ranks.is_first
+    lock = folder.locked() if first else contextlib.nullcontext()
+    with lock, Interrupts(shared=not setup.ranks.is_alone) as interrupts:
         session = Session(
             setup,
             folder,
@@ -86,11 +88,13 @@ def train(
             peak_flops_per_s=peak_flops_per_s,
         )
         with contextlib.closing(session):
-            if session.changes:
+            if session.changes and first:
                 folder.write_config(setup.config)  # else the next resume would be held against what no longer holds
             yield session.started()
             for change in session.changes:
                 yield session.warn(session.first_step, f"not bit for bit the uninterrupted run: {change}")
+            if session.self_check:
+                yield session.warn(session.first_step, session.self_check)
             yield from _steps(session, interrupts)
 
 
@@ -99,9 +103,10 @@ def _steps(session: Session, interrupts: Interrupts) -> Iterator[Event]:
     done = session.first_step
     warned = False
     for step in range(session.first_step, num_steps):
-        event = session.advance(step)
+        event = session.advance(step, interrupts)
         done = step + 1
         yield event
+        yield from session.saved()
         _check_finite(event, session)
         if not warned and (message := _oddity(event, session.setup.spec.vocab_size)):
             warned = True
@@ -111,8 +116,8 @@ def _steps(session: Session, interrupts: Interrupts) -> Iterator[Event]:
             yield from () if evaluated is None else (evaluated,)
         if interrupts.received:
             break
-        if _is_due(done, config.checkpoint_interval) and done < num_steps:
-            yield session.save(done)
+        if done < num_steps and (_is_due(done, config.checkpoint_interval) or _is_due(done, config.permanent_interval)):
+            yield from session.save(done)
     yield from _end(session, interrupts, done)
 
 
@@ -122,12 +127,13 @@ def _end(session: Session, interrupts: Interrupts, done: int) -> Iterator[Event]
         evaluated = session.evaluate(done, interrupts)
         yield from () if evaluated is None else (evaluated,)
     if session.checkpoint is None or done > session.first_step:
-        yield session.save(done)
+        yield from session.save(done)
+    yield from session.saved(wait=True)
     assert session.checkpoint is not None
     if interrupts.received:
         yield Interrupted(done, session.checkpoint, interrupts.received)
         return
-    if session.setup.config.sample.length and ("sample", done) not in session.told:
+    if session.setup.is_writing and ("sample", done) not in session.told:
         yield session.sample(done)
     yield session.finished(done)
 

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchledger.spec import Strategy
 from torchledger.trainer.gradient_norm import clip_gradients
 from torchledger.trainer.model import Transformer
-from torchledger.trainer.parallel_data import replicate, shard
+from torchledger.trainer.parallel_data import replicate, replicate_split, shard
 from torchledger.trainer.parallel_tensor import split
 
 __all__ = ["Parallel"]
@@ -41,7 +42,8 @@ class Parallel:
         self.mesh = _mesh(strategy, device)
         self.asked = 0
         self.told: Float[Tensor, ""] | None = None
-        self._wrapped: nn.Module | None = None
+        self._wrapped: DistributedDataParallel | None = None
+        self._replicated: FSDPModule | None = None
 
     def split(self, model: Transformer) -> None:
         """Tensor parallelism, before first values are drawn."""
@@ -59,12 +61,17 @@ class Parallel:
             shard(model, self.mesh["replicas", "data"] if hybrid else self.mesh["data"], reshard=strategy.reshard)
         elif strategy.tensor_parallel == 1:
             self._wrapped = replicate(model, self.mesh["data"], self.device)
+        else:
+            self._replicated = replicate_split(model, self.mesh["data"])
 
     @contextlib.contextmanager
     def micro_batch(self, *, is_last: bool) -> Iterator[None]:
         """Around forward and backward pass: replicas send their gradients once a step, in the last micro-batch."""
-        waits = isinstance(self._wrapped, DistributedDataParallel) and not is_last
-        with self._wrapped.no_sync() if waits else contextlib.nullcontext(), self.loss():  # type: ignore[union-attr,operator]
+        wrapped = self._wrapped
+        if self._replicated is not None:
+            self._replicated.set_requires_gradient_sync(is_last)
+        waits = contextlib.nullcontext() if wrapped is None or is_last else wrapped.no_sync()
+        with waits, self.loss():
             yield
 
     def loss(self) -> contextlib.AbstractContextManager[Any]:
@@ -73,8 +80,27 @@ class Parallel:
 
     def forward(self, model: Transformer, tokens: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         """The model's loss, through what is wrapped around it; a plain tensor."""
-        loss = (self._wrapped or model)(tokens, targets)
+        # DDP's own forward and no call of it, so that the model stays the root of all names.
+        loss = model(tokens, targets) if self._wrapped is None else self._wrapped.forward(tokens, targets)
         return loss.to_local() if isinstance(loss, DTensor) else loss
+
+    @staticmethod
+    def evaluated(model: Transformer, tokens: Tensor, targets: Tensor) -> Float[Tensor, ""]:
+        """The loss without a backward pass to come, so that nothing need be wrapped around the model."""
+        loss = model(tokens, targets)
+        return loss.to_local() if isinstance(loss, DTensor) else loss
+
+    @property
+    def data_share(self) -> tuple[int, int]:
+        """Which share of the rows this rank has, and how many shares there are."""
+        return dist.get_rank() // self.strategy.tensor_parallel, self.strategy.data_parallel
+
+    def together(self, values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Values of which each data parallel rank has some, the others zero, with all of them on every rank."""
+        if dist.get_rank() % self.strategy.tensor_parallel:
+            values.zero_()  # ranks that split matrices have the same ones
+        dist.all_reduce(values)
+        return values
 
     @torch.no_grad()
     def finish_gradients(self, model: Transformer) -> None:

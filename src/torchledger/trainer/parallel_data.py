@@ -1,16 +1,18 @@
 """Data parallelism: replicas whose gradients are averaged (DDP), and models that ranks share (FSDP2, HSDP)."""
 
 import warnings
+from typing import cast
 
 import torch
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate as replicate_module
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from torchledger.trainer.model import Transformer
 
-__all__ = ["replicate", "shard"]
+__all__ = ["replicate", "replicate_split", "shard"]
 
 
 def replicate(model: Transformer, mesh: DeviceMesh, device: torch.device) -> DistributedDataParallel:
@@ -27,6 +29,18 @@ def replicate(model: Transformer, mesh: DeviceMesh, device: torch.device) -> Dis
     )
 
 
+def replicate_split(model: Transformer, mesh: DeviceMesh) -> FSDPModule:
+    """Replicas of a model whose matrices other ranks split already, in place: DDP takes no DTensors.
+
+    Returns:
+        The same model, as what can be told in which micro-batch its gradients are averaged.
+    """
+    _quiet_views()
+    for layer in model.layers:
+        replicate_module(layer, mesh=mesh)
+    return cast("FSDPModule", replicate_module(model, mesh=mesh))
+
+
 def shard(model: Transformer, mesh: DeviceMesh, *, reshard: bool) -> None:
     """FSDP2: a rank keeps its share of every parameter, and gathers a layer's when it runs (ZeRO-3, arXiv:1910.02054).
 
@@ -37,14 +51,18 @@ def shard(model: Transformer, mesh: DeviceMesh, *, reshard: bool) -> None:
         mesh: of one dimension; or of two, replicas of shards (HSDP).
         reshard: whether gathered weights are given back after the forward pass, and gathered again.
     """
-    # An embedding or norm that tensor parallelism splits hands on a view; nothing here writes into it in place.
-    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
+    _quiet_views()
     for layer in model.layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
     if not model.spec.tied_embeddings:
         for part in (_before(model), _after(model)):
             fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, reshard_after_forward=reshard)
+
+
+def _quiet_views() -> None:
+    """An embedding or norm that tensor parallelism splits hands on a view; nothing here writes into one in place."""
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
 
 
 def _before(model: Transformer) -> list[nn.Module]:

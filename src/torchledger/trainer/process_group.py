@@ -37,6 +37,10 @@ class Crew:
         assert self.ranks.is_first
         self.store.set(f"torchledger/{what}", json.dumps(value))
 
+    def has_told(self, what: str) -> bool:
+        """Whether rank 0 has said it."""
+        return self.store.check([f"torchledger/{what}"])
+
     def hear(self, what: str) -> Any:
         """What rank 0 says; waits until it does.
 

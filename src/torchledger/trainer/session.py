@@ -1,24 +1,19 @@
 """A run in progress: model, data and files of one process, and what it does with them. `loop` decides when."""
 
+import contextlib
 import math
 import re
 import statistics
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchledger.trainer.batches import Batches, ValidationBatches
-from torchledger.trainer.checkpoint import (
-    clear_leftovers,
-    latest_checkpoint,
-    load_optimizer,
-    load_weights,
-    prune,
-    save_checkpoint,
-)
-from torchledger.trainer.errors import OutOfMemory
+from torchledger.trainer.checkpoint import latest_checkpoint, load_optimizer, load_weights
+from torchledger.trainer.errors import CheckpointError, OutOfMemory
 from torchledger.trainer.events import Evaluated, Finished, Sampled, Saved, Started, Step, Warned
 from torchledger.trainer.identity import Change
 from torchledger.trainer.interrupts import Interrupts
@@ -28,11 +23,16 @@ from torchledger.trainer.resident import peak_resident_bytes, resident_bytes
 from torchledger.trainer.resume import resume_changes
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.sample import sample
+from torchledger.trainer.saving import Saver
 from torchledger.trainer.schedule import learning_rate
-from torchledger.trainer.seeds import stream_seed
+from torchledger.trainer.seeds import dropout_seed
+from torchledger.trainer.selfcheck import check_loss, compare
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import StepResult, build_step, micro_batches
 from torchledger.trainer.validation import evaluate
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["Session", "out_of_memory"]
 
@@ -73,30 +73,40 @@ class Session:
         self._peak_flops = (flops_per_step, peak_flops_per_s)
         try:
             with setup.device:
-                self.step = build_step(setup.spec, setup.recipe)
+                self.step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy)
             self.changes: tuple[Change, ...] = ()
+            self.self_check = ""
             self.first_step = self._load(checkpoint, allow_changes) if checkpoint is not None else 0
         except (RuntimeError, MemoryError) as error:
             raise out_of_memory(error, None) or error from error
-        clear_leftovers(folder.checkpoints)
-        prune(folder.checkpoints, setup.config.keep)
         recipe, config = setup.recipe, setup.config
+        self._saver = Saver(
+            folder.checkpoints,
+            keep=config.keep,
+            permanent_interval=config.permanent_interval,
+            asynchronous=config.async_checkpoint,
+            group=self._group(),
+        )
         self.batches = Batches(
             setup.data.train,
             recipe.batch_size,
             recipe.sequence_length,
             recipe.seed,
             self.first_step,
+            rank=setup.ranks.data_rank(setup.strategy.tensor_parallel),
+            world_size=setup.strategy.data_parallel,
             device=setup.device,
         )
+        mine = setup.local_recipe.micro_batch_size
         self.validation = ValidationBatches(
             setup.data.validation,
-            recipe.micro_batch_size,
+            mine,
             recipe.sequence_length,
-            max_batches=config.eval_batches or None,
+            max_batches=config.eval_batches * (recipe.micro_batch_size // mine) or None,
             device=setup.device,
         )
-        self._writer = MetricsWriter(folder.metrics_path, self.first_step)
+        self._writer = MetricsWriter(folder.metrics_path, self.first_step) if setup.ranks.is_first else None
+        self._wait_for_all()  # nobody reads what the first rank has not cut off yet
         rows = read_metrics(folder.metrics_path)
         self._initial_loss = next((row["loss"] for row in rows if row["kind"] == "step" and row["step"] == 0), None)
         self.validation_loss = next((r["validation_loss"] for r in rows[::-1] if r["kind"] == "evaluation"), None)
@@ -121,16 +131,21 @@ class Session:
             assumptions=setup.assumptions,
         )
 
-    def advance(self, step: int) -> Step:
-        """Do update `step`.
+    def advance(self, step: int, interrupts: Interrupts) -> Step:
+        """Do update `step`; on many ranks they tell each other meanwhile whether any has got a signal.
 
         Raises:
             OutOfMemory: on the device.
             TokenFileError: the data cannot be read, or has an id beyond the vocabulary.
         """
         begin, waited = time.perf_counter(), self.batches.data_wait_s
+        parallel = self.step.parallel
+        if parallel is not None:
+            parallel.asked = interrupts.noted or 0
         try:
             result = self._update(step)
+            if parallel is not None:
+                interrupts.agree(parallel.signal)
             # Reading them waits for the device, so the clock is read after it.
             loss = result.loss.item()
             norm = None if result.gradient_norm is None else result.gradient_norm.item()
@@ -139,42 +154,53 @@ class Session:
         event = self._event(step, loss, norm, time.perf_counter() - begin, self.batches.data_wait_s - waited)
         self._loss = loss
         self._initial_loss = loss if step == 0 else self._initial_loss
-        self._writer.write({"kind": "step", **asdict(event)})
+        self._write({"kind": "step", **asdict(event)})
         return event
 
     def evaluate(self, done: int, interrupts: Interrupts) -> Evaluated | None:
         """Predict the validation windows after `done` updates; nothing if a signal came meanwhile."""
         begin = time.perf_counter()
         stop = lambda: interrupts.received is not None  # noqa: E731  # a question of one line
-        loss, num_tokens = evaluate(self.step.model, self.validation, self.setup.recipe, stop)
+        loss, num_tokens = evaluate(self.step.model, self.validation, self.setup.recipe, stop, self.step.parallel)
         if num_tokens < self.validation.num_tokens:
             return None
         self.validation_loss = loss
         event = Evaluated(done, loss, num_tokens, time.perf_counter() - begin)
-        self._writer.write({"kind": "evaluation", **asdict(event)})
+        self._write({"kind": "evaluation", **asdict(event)})
         return event
 
-    def save(self, done: int) -> Saved:
-        """Write a checkpoint after `done` updates.
+    def save(self, done: int) -> list[Saved]:
+        """Write a checkpoint after `done` updates, or begin to; what has come to disk by then.
 
         Raises:
             CheckpointError: a full disk, or a folder that cannot be written to.
+            OutOfMemory: no memory for the copy that is written while training goes on.
         """
-        begin = time.perf_counter()
         metrics = {"loss": self._loss, "validation_loss": self.validation_loss}
-        manifest = Manifest(done, self.setup.identity, metrics, {})
-        path = save_checkpoint(
-            self.folder.checkpoints,
-            self.step.model,
-            self.step.optimizer,
-            manifest,
-            keep=self.setup.config.keep,
-        )
-        self.checkpoint = path
-        num_bytes = sum(file.stat().st_size for file in path.iterdir())
-        event = Saved(done, path, num_bytes, time.perf_counter() - begin)
-        self._writer.write({"kind": "checkpoint", **asdict(event), "path": str(path)})
-        return event
+        check = check_loss(self.step, self.setup.device)
+        manifest = Manifest(done, self.setup.identity, metrics, check_loss=check)
+        try:
+            self._saver.save(self.step.model, self.step.optimizer, manifest)
+        except (RuntimeError, MemoryError) as error:
+            raise out_of_memory(error, done) or error from error
+        return self.saved()
+
+    def saved(self, *, wait: bool = False) -> list[Saved]:
+        """The checkpoints that have come to disk since this was last asked.
+
+        Args:
+            wait: until nothing is being written any more.
+
+        Raises:
+            CheckpointError: one could not be saved.
+        """
+        events = []
+        for each in self._saver.wait() if wait else self._saver.finished():
+            self.checkpoint = each.path
+            event = Saved(each.step, each.path, each.num_bytes, each.seconds)
+            self._write({"kind": "checkpoint", **asdict(event), "path": str(each.path)})
+            events.append(event)
+        return events
 
     def sample(self, done: int) -> Sampled:
         """Let the model write after `done` updates."""
@@ -182,13 +208,13 @@ class Session:
         recipe = self.setup.recipe
         text = sample(self.step.model, self.setup.data.tokenizer(), config, recipe, seed=recipe.seed, step=done)
         event = Sampled(done, config.prompt, text, time.perf_counter() - begin)
-        self._writer.write({"kind": "sample", **asdict(event)})
+        self._write({"kind": "sample", **asdict(event)})
         return event
 
     def warn(self, done: int, message: str) -> Warned:
         """Note something worth knowing."""
         event = Warned(done, message)
-        self._writer.write({"kind": "warning", **asdict(event)})
+        self._write({"kind": "warning", **asdict(event)})
         return event
 
     def finished(self, done: int) -> Finished:
@@ -213,26 +239,50 @@ class Session:
         )
 
     def last_good_checkpoint(self) -> Path | None:
-        """The newest whole checkpoint of the run."""
+        """The newest whole checkpoint of the run; one that is being written is waited for."""
+        with contextlib.suppress(CheckpointError):
+            self._saver.wait()
         return latest_checkpoint(self.folder.checkpoints)
 
     def close(self) -> None:
         """Close files and end threads."""
         self.batches.close()
-        self._writer.close()
+        self._saver.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write(self, row: dict[str, Any]) -> None:
+        """A row of the metrics; of many ranks the first writes."""
+        if self._writer is not None:
+            self._writer.write(row)
+
+    def _group(self) -> "ProcessGroup | None":
+        """All ranks, where there are several."""
+        if self.setup.ranks.is_alone:
+            return None
+        from torch.distributed import group  # a second of imports that only many ranks need
+
+        return group.WORLD
+
+    def _wait_for_all(self) -> None:
+        if (ranks := self._group()) is not None:
+            ranks.barrier().wait()
 
     def _load(self, checkpoint: Path, allow_changes: bool) -> int:
         self.changes = resume_changes(checkpoint, self.setup, allow_changes=allow_changes)
-        manifest = load_weights(checkpoint, self.step.model)
-        load_optimizer(checkpoint, manifest, self.step.model, self.step.optimizer)
+        manifest = load_weights(checkpoint, self.step.model, self._group())
+        load_optimizer(checkpoint, manifest, self.step.model, self.step.optimizer, self._group())
+        loss = check_loss(self.step, self.setup.device)
+        precision = self.setup.recipe.precision
+        self.self_check = compare(str(checkpoint), manifest, loss, precision, is_same=not self.changes)
         return manifest.step
 
     def _update(self, step: int) -> StepResult:
         recipe = self.setup.recipe
         batch = next(self.batches)
         if self.setup.spec.has_dropout:
-            torch.manual_seed(stream_seed(recipe.seed, "dropout", step))
-        return self.step(micro_batches(batch, recipe.accumulation_steps), step)
+            torch.manual_seed(dropout_seed(recipe.seed, step, self.setup.ranks.rank))
+        return self.step(micro_batches(batch, self.setup.local_recipe.accumulation_steps), step)
 
     def _event(self, step: int, loss: float, norm: float | None, seconds: float, waited: float) -> Step:
         recipe = self.setup.recipe

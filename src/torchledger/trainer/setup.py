@@ -55,6 +55,11 @@ class Setup:
         return local_recipe(self.recipe, self.strategy)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether the model writes a sample at the end; one whose tokens ranks split takes no text of any length."""
+        return self.config.sample.length > 0 and not self.strategy.sequence_parallel
+
+    @property
     def num_windows(self) -> int:
         """Windows of the recipe's sequence length in the training tokens."""
         return (self.data.train.num_tokens - 1) // self.recipe.sequence_length
@@ -115,7 +120,18 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         sample=config.sample if data.tokenizer_path is not None else replace(config.sample, length=0),
     )
     setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks)
-    return replace(setup, assumptions=(*data.assumptions, *reasons, *_epochs(setup)))
+    return replace(setup, assumptions=(*data.assumptions, *reasons, *_epochs(setup), *_spread(setup)))
+
+
+def _spread(setup: Setup) -> list[str]:
+    if setup.ranks.is_alone:
+        return []
+    strategy, told = setup.strategy, []
+    if strategy != setup.config.strategy:
+        told.append(f"each of the {strategy.data_parallel} ranks is a replica: no other strategy was asked for")
+    if setup.config.sample.length and not setup.is_writing:
+        told.append("no sample is written: sequence parallelism takes sequences of equally many tokens a rank only")
+    return told
 
 
 def _own(device: torch.device, ranks: Ranks) -> torch.device:

@@ -1,0 +1,122 @@
+"""`rank_ledger`: what one rank of a layout runs and sends in a step, whatever the machine. No pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchledger.formula import Parameter, parameters
+from torchledger.ledger import Ledger, Line
+from torchledger.planner.block import pieces, stream_format
+from torchledger.planner.data_parallel import data_rules
+from torchledger.planner.shard import num_micro_batches, sharded_spec
+from torchledger.planner.stack import stack
+from torchledger.planner.stage import Stage
+from torchledger.planner.stage_ledger import collective, stage_ledger
+from torchledger.planner.step import StepRules
+from torchledger.spec import ModelSpec, Recipe, Strategy
+
+__all__ = ["rank_ledger"]
+
+_FP32 = 4
+
+
+def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
+    """The ledger of one rank's step, collectives included, by the rules of the layout's stack.
+
+    Args:
+        spec: the whole model.
+        recipe: the whole recipe.
+        strategy: a layout without pipeline stages that its stack can run.
+
+    Two replicas each send their gradients once around a ring of two, 2·1/2 of their bytes:
+
+    >>> from torchledger.formula import num_parameters
+    >>> from torchledger.spec import AttentionSpec, MlpSpec
+    >>> tiny = ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64))
+    >>> ledger = rank_ledger(tiny, Recipe(batch_size=2, sequence_length=8), Strategy(data_parallel=2))
+    >>> sent = sum(line.total.bytes_sent for line in ledger if line.kind == "collective")
+    >>> sent == 4 * num_parameters(tiny) + 8  # loss and signal
+    True
+    """
+    assert strategy.pipeline_parallel == 1
+    ledger = _by_stage(spec, recipe, strategy)
+    return Ledger.of([*ledger, *small_sums(spec, recipe, strategy)], convention=ledger.convention)
+
+
+def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
+    rules = stack(strategy.stack)
+    found = pieces(spec, recipe, strategy, rules)
+    blocks = tuple((each.block, max(1, each.num_layers)) for each in found)
+    step = StepRules(
+        num_micro_batches=num_micro_batches(recipe, strategy),
+        send_bytes=0.0,
+        optimizer_s_per_parameter=0.0,
+        data=data_rules(recipe, strategy, rules, rules.precision(recipe.precision)),
+        doublings=0.0,
+    )
+    return stage_ledger(
+        Stage(0, (blocks,), (1.0,)),
+        {each.block: each.exchanges for each in found},
+        strategy,
+        step,
+        recipe,
+        element_bytes=4 if stream_format(recipe, rules) == "fp32" else 2,
+    )
+
+
+def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
+    """What torchledger's own trainer sends beside: it makes uneven shards equal, and adds up a few numbers.
+
+    - FSDP2 fills the first dimension of each tensor up to a multiple of the ranks that share it.
+    - A rank's share of tokens or heads gives a share of the gradient of a norm, of a bias after a sum, of a position.
+    - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
+    - All ranks bring their losses together, and tell each other of signals: two numbers.
+    """
+    sharers = strategy.num_sharers if strategy.shard_level == 3 else 1
+    tensor, count = strategy.tensor_parallel, num_micro_batches(recipe, strategy)
+    mine = parameters(sharded_spec(spec, strategy, stack(strategy.stack)), recipe)
+    held = [each for each in mine if each.tied_to is None]
+    if sharers > 1:
+        yield from _padding(held, strategy, count)
+    if tensor > 1:
+        times = count if sharers > 1 else 1
+        for each in held:
+            if _is_shared(each.name, strategy):
+                yield from _sum(each.name, _FP32 * int(each.num_elements), tensor, times * int(each.times))
+    if recipe.optimizer.gradient_clip > 0:
+        for ranks in (tensor, sharers):
+            yield from _sum("gradient norm", _FP32, ranks)
+    yield from _sum("loss and signal", 2 * _FP32, strategy.num_ranks)
+
+
+def _padding(held: Sequence[Parameter], strategy: Strategy, count: int) -> Iterator[Line]:
+    """What shards of unequal size are filled up with: gathered and reduced as the rest is."""
+    sharers, gathers = strategy.num_sharers, 2 if strategy.reshard else 1
+    replicas = strategy.data_parallel * strategy.context_parallel // sharers
+    for each in held:
+        rows = int(each.shape[0])
+        padding = _FP32 * (-rows % sharers) * (int(each.num_elements) // rows)
+        if padding:
+            times = count * int(each.times)
+            for op, often in (("all_gather", gathers), ("reduce_scatter", 1)):
+                (piece,) = collective(op, padding, sharers, _FP32)
+                yield piece.line(each.name, phase="communication", times=times * often)
+            yield from _sum(each.name, padding // sharers, replicas, times)
+
+
+def _is_shared(name: str, strategy: Strategy) -> bool:
+    """Whether tensor parallel ranks each have a share of a whole parameter's gradient."""
+    if name.endswith(("query_norm.weight", "key_norm.weight", "query_norm.bias", "key_norm.bias")):
+        return True
+    by_tokens = "norm." in name or name.startswith("position_embedding") or name.endswith(_AFTER_SUM)
+    return strategy.sequence_parallel and by_tokens
+
+
+def _sum(what: str, num_bytes: float, ranks: int, times: int = 1) -> Iterator[Line]:
+    if ranks > 1:
+        (piece,) = collective("all_reduce", num_bytes, ranks, _FP32)
+        yield piece.line(what, phase="communication", times=times)
+
+
+#: Biases that are added once the ranks' partial results are summed.
+_AFTER_SUM = ("attention.output.bias", "mlp.down.bias")
