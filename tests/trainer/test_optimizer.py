@@ -60,6 +60,48 @@ def test_implementations_agree(tiny, kind):
     torch.testing.assert_close(results[0], results[2])
 
 
+KINDS = ("adamw", "sgd", "lion", "muon", "adafactor", "adamw-8bit")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_goes_out_and_in_without_losing_a_bit(tiny, kind):
+    """An optimizer given another's state makes the same next updates, bit for bit, whatever its kind."""
+    spec = OptimizerSpec(kind, momentum=0.9, learning_rate=0.01)
+    models = [build(replace(tiny, hidden_size=64, vocab_size=600), attention="math") for _ in range(2)]
+    initialize(models[0], "fan_in", 0)
+    optimizers = [build_optimizer(model, spec) for model in models]
+    with_gradients(models[0], 0)
+    optimizers[0].step()
+    models[1].load_state_dict(models[0].state_dict())
+    state = {name: t.clone() for name, t in optimizer_state(models[0], optimizers[0]).items()}
+    load_optimizer_state(models[1], optimizers[1], state)
+    for step in (1, 2):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            with_gradients(model, step)
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+    after = [optimizer_state(model, each) for model, each in zip(models, optimizers, strict=True)]
+    assert after[0].keys() == after[1].keys()
+    assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])
+
+
+def test_muon_moves_matrices_of_layers_and_adamw_the_rest(model):
+    """Tables, head and vectors have AdamW's two averages, matrices of layers one."""
+    optimizer = build_optimizer(model, OptimizerSpec("muon"))
+    with_gradients(model, 0)
+    optimizer.step()
+    state = optimizer_state(model, optimizer)
+    assert "layers.0.mlp.up.weight.momentum_buffer" in state
+    assert {"embedding.weight.exp_avg", "head.weight.exp_avg_sq", "layers.0.mlp_norm.weight.exp_avg"} <= set(state)
+    assert "layers.0.mlp.up.weight.exp_avg" not in state
+
+
+def test_parameters_of_another_scale_have_a_group_of_their_own(model):
+    """A factor of the learning rate by name (muP) makes a group; all others have 1."""
+    groups = build_optimizer(model, OptimizerSpec(), scales={"head.weight": 0.25}).param_groups
+    assert [(group["scale"], len(group["params"])) for group in groups if group["scale"] != 1] == [(0.25, 1)]
+
+
 @pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])
 def test_state_goes_out_and_in_without_losing_a_bit(tiny, implementation):
     """An optimizer given another's state makes the same next updates, bit for bit."""

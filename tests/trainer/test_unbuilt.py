@@ -12,7 +12,6 @@ from torchledger.trainer.unbuilt import require_built, require_built_recipe
 SPEC = ModelSpec("tiny", 50, 16, 2, 16, AttentionSpec(2), MlpSpec(24))
 UNBUILT = {
     "precision": "bf16-master",
-    "optimizer": OptimizerSpec("muon"),
     "document_mask": True,
     "load_balance": 0.01,
     "initialization": "mup",
@@ -56,5 +55,5 @@ def test_what_is_built_is_not_refused():
 def test_every_field_of_a_recipe_is_either_done_or_refused():
     """A new field has to be thought of here: it is one that the trainer does, or it is in the table above."""
     done = {"batch_size", "sequence_length", "accumulation_steps", "attention", "num_tokens", "seed", "mup_base_size"}
-    done |= {"recompute", "recompute_layers", "recompute_every", "loss_chunk"}
+    done |= {"optimizer", "recompute", "recompute_layers", "recompute_every", "loss_chunk"}
     assert {field.name for field in fields(Recipe)} == done | set(UNBUILT)

@@ -15,6 +15,8 @@ from torchledger.spec import OptimizerSpec
 #: Elements that share one FP32 scale of an 8-bit moment, and the smallest tensor whose moments are in 8 bit at all.
 #: Source: arXiv:2110.02861, section 2; `min_8bit_size` of github.com/bitsandbytes-foundation/bitsandbytes.
 BLOCK_8BIT, SMALLEST_8BIT = 2048, 4096
+#: Elements that the trainer widens at once: averages of a large embedding in FP32 would be more than what is saved.
+CHUNK_8BIT = 8192 * BLOCK_8BIT
 
 
 def trained(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
@@ -132,7 +134,8 @@ def state_bytes(parameters: Sequence[Parameter], spec: OptimizerSpec, precision:
 
     AdamW: two moments, and a step count of 4 bytes a tensor. SGD and Lion: one moment; Muon: one of matrices of layers,
     AdamW's two of the rest. Adafactor: a mean of squares a row and a column of a matrix, of vectors one an element,
-    FP32. AdamW in 8 bit: two moments of a byte and a scale a block; small tensors have FP32 ones.
+    FP32, and a step count. AdamW in 8 bit: two moments of a byte and a scale a block, and a step count; small tensors
+    have FP32 ones.
 
     >>> state_bytes([Parameter("head.weight", (4, 8))], OptimizerSpec())  # 2·4·32 + 4
     260
@@ -154,9 +157,46 @@ def _state(parameter: Parameter, spec: OptimizerSpec, moment: Amount) -> Amount:
         return 4 * (parameter.shape[-2] + parameter.shape[-1] if is_matrix else elements) + 4
     if spec.kind == "adamw-8bit":
         if elements < SMALLEST_8BIT:
-            return 8 * elements
-        return 2 * (elements + 4 * -(-elements // BLOCK_8BIT))
+            return 8 * elements + 4
+        return 2 * (elements + 4 * -(-elements // BLOCK_8BIT)) + 4
     return 2 * moment * elements + 4
+
+
+def temporary_bytes(parameters: Sequence[Parameter], spec: OptimizerSpec, precision: str = "fp32") -> Amount:
+    """The most that the optimizer's step holds for itself, a few numbers apart.
+
+    AdamW over lists of tensors: a root of every second moment. What runs one parameter at a time: of the largest, in
+    FP32, Lion's direction, Adafactor's update; of 8-bit AdamW both averages and a root or the codes; of Muon an update
+    in FP32, X and the next X in BF16 and two squares of the shorter side. Where formats are mixed, besides, the
+    gradient in FP32, the parameter where there is no master copy, and moments kept in 16 bit.
+
+    >>> temporary_bytes([Parameter("head.weight", (4, 8))], OptimizerSpec("lion"))  # 4·32
+    128
+    """
+    moved, formats = trained(parameters), FORMATS[precision]
+    mixed = formats.stored != "fp32" and (bool(formats.master) or formats.stored != formats.moment)
+    if spec.kind == "adamw" and spec.implementation == "foreach" and not mixed:
+        return ELEMENT_BYTES[formats.stored] * sum(each.total for each in moved)
+    one_by_one = mixed or spec.kind not in {"adamw", "sgd"}
+    return max((_temporary(each, spec, formats) for each in moved), default=0) if one_by_one else 0
+
+
+def _temporary(parameter: Parameter, spec: OptimizerSpec, formats: Formats) -> Amount:
+    """Bytes beside one parameter while it is updated."""
+    n = parameter.num_elements
+    moments = {"adamw": 2, "lion": 1, "sgd": int(spec.momentum > 0), "adafactor": 0, "adamw-8bit": 0}
+    number = moments.get(spec.kind, 1 if is_orthogonalized(parameter) else 2)
+    narrow = formats.stored != "fp32"
+    widened = 4 * n * (narrow + (narrow and not formats.master) + number * (formats.moment != "fp32"))
+    if spec.kind == "muon" and is_orthogonalized(parameter):
+        return widened + (4 + 2 + 2) * n + 2 * 2 * min(parameter.shape) ** 2
+    if spec.kind in {"lion", "adafactor"}:
+        return widened + 4 * n
+    if spec.kind == "adamw-8bit":
+        return widened + (4 * n if n < SMALLEST_8BIT else 3 * 4 * min(n, CHUNK_8BIT))
+    if spec.kind in {"adamw", "muon"} and spec.implementation != "fused":
+        return widened + 4 * n
+    return widened
 
 
 def master_bytes(parameters: Sequence[Parameter], precision: str) -> Amount:

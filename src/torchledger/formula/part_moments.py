@@ -7,9 +7,10 @@ bound of what its tensors hold; the parts' temporaries are a sweep over their op
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from torchledger.formula.moments import Moment
-from torchledger.formula.optimizer import trained
+from torchledger.formula.optimizer import temporary_bytes, trained
 from torchledger.formula.parts import Part
 from torchledger.formula.precision import FORMATS
 from torchledger.formula.value import ELEMENT_BYTES
@@ -33,7 +34,9 @@ def part_moments(
         before = fullest.get(moment.name)
         if before is None or moment.total_bytes > before.total_bytes:
             fullest[moment.name] = moment
-    step = {"gradients": gradient_bytes, "temporaries: optimizer": _optimizer_temporaries(found, recipe)}
+    each_one = [replace(each, times=each.times * part.times) for part in found for each in part.parameters]
+    held = temporary_bytes(each_one, recipe.optimizer, recipe.precision)
+    step = {"gradients": gradient_bytes, "temporaries: optimizer": held}
     return (*fullest.values(), Moment("optimizer step", {**standing, **step}))
 
 
@@ -74,21 +77,3 @@ def _passes(
 def _gradient_bytes(part: Part, recipe: Recipe) -> Amount:
     size = ELEMENT_BYTES[FORMATS[recipe.precision].gradient]
     return size * sum(each.total for each in trained(part.parameters))
-
-
-def _optimizer_temporaries(found: Sequence[Part], recipe: Recipe) -> Amount:
-    """AdamW over lists of tensors holds a root of every second moment; Adafactor and Muon work on one matrix at a time.
-
-    Adafactor has a matrix of variances and an update in FP32; Muon an update in FP32, X and the next X in BF16, and two
-    squares of the shorter side.
-    """
-    moved = [each for part in found for each in trained(part.parameters)]
-    optimizer = recipe.optimizer
-    if (optimizer.kind, optimizer.implementation) == ("adamw", "foreach"):
-        return 4 * sum(each.total * part.times for part in found for each in trained(part.parameters))
-    matrices = [each.shape[-2:] for each in moved if len(each.shape) >= 2]
-    if optimizer.kind == "adafactor":
-        return max((2 * 4 * n * m for n, m in matrices), default=0)
-    if optimizer.kind == "muon":
-        return max(((4 + 2 + 2) * n * m + 2 * 2 * min(n, m) ** 2 for n, m in matrices), default=0)
-    return 0

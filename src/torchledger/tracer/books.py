@@ -98,6 +98,8 @@ def _masked(piece: Piece, call: Call) -> Piece:
 def _kind(kind: Kind, call: Call) -> Kind:
     if kind == "matmul" and call.kind:
         return call.kind  # type: ignore[return-value]  # a module's `ledger_kind` is one of the kinds
+    if call.phase == "optimizer" and kind == "matmul":
+        return "linalg"  # an update's own algebra (Muon), which is none of the model's
     if call.phase == "optimizer" and kind in _OPTIMIZER_KINDS:
         return "optimizer"
     return kind

@@ -1,12 +1,18 @@
 """The optimizer of an `OptimizerSpec`, and its state by parameter name."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from torchledger.formula.precision import FORMATS
 from torchledger.spec import OptimizerSpec
+from torchledger.trainer import update_rules
+from torchledger.trainer.eight_bit import AdamW8Bit
+from torchledger.trainer.muon import MOMENTUM, Muon, is_orthogonalized
+from torchledger.trainer.one_by_one import OneByOne, Rule
 
 __all__ = ["build_optimizer", "is_decayed", "load_optimizer_state", "optimizer_state"]
 
@@ -16,24 +22,72 @@ def is_decayed(name: str, parameter: Tensor) -> bool:
     return parameter.ndim >= 2 and not name.startswith("position_embedding")
 
 
-def build_optimizer(model: nn.Module, spec: OptimizerSpec) -> Optimizer:
-    """An optimizer of torch's over the parameters of `model` that take gradients, in two groups: decayed and not.
+def build_optimizer(
+    model: nn.Module,
+    spec: OptimizerSpec,
+    precision: str = "fp32",
+    *,
+    masters: Mapping[Tensor, Tensor] | None = None,
+    scales: Mapping[str, float] | None = None,
+) -> Optimizer:
+    """An optimizer over the parameters of `model` that take gradients, in groups: decayed and not.
 
     `implementation` chooses between torch's fused kernel, lists of tensors, and a loop: the same result up to rounding.
+    AdamW and SGD are torch's own wherever all tensors of a parameter are in one format. Everything else runs one
+    parameter at a time: Lion, Muon, Adafactor and 8-bit AdamW, for which torch has no kernel (its Adafactor waits for
+    the device and its Muon takes no other parameters beside); and what mixes formats.
+
+    Args:
+        model: whose parameters are moved.
+        spec: how.
+        precision: `Recipe.precision`; the parameters are stored in its format already.
+        masters: parameter -> its FP32 copy, where the precision has one (`narrowing.narrow`).
+        scales: parameter's name -> factor of its learning rate, 1 where it is not named.
     """
+    formats, own = FORMATS[precision], _rule(spec)
+    groups: dict[tuple[bool, float, Rule], list[Tensor]] = {}
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [p for name, p in named if is_decayed(name, p)]
-    plain = [p for name, p in named if not is_decayed(name, p)]
-    groups = [
-        {"params": parameters, "weight_decay": decay}
-        for parameters, decay in ((decayed, spec.weight_decay), (plain, 0.0))
-        if parameters
+    for decays in (True, False):
+        for name, p in named:
+            if is_decayed(name, p) == decays:
+                rule = _adamw(spec) if spec.kind == "muon" and not is_orthogonalized(name, p) else own
+                groups.setdefault((decays, (scales or {}).get(name, 1.0), rule), []).append(p)
+    found = [
+        {"params": params, "weight_decay": spec.weight_decay if decays else 0.0, "scale": scale, "rule": rule}
+        for (decays, scale, rule), params in groups.items()
     ]
+    is_mixed = bool(formats.master) or formats.stored != formats.moment
+    if spec.kind not in {"adamw", "sgd"} or is_mixed:
+        for group in found:
+            group["lr"] = spec.learning_rate
+        return OneByOne(found, moment=_DTYPES[formats.moment], masters=masters)
+    for group in found:
+        del group["rule"]
     fused, foreach = spec.implementation == "fused", spec.implementation == "foreach"
     if spec.kind == "sgd":
-        return SGD(groups, lr=spec.learning_rate, momentum=spec.momentum, fused=fused, foreach=foreach)
+        return SGD(found, lr=spec.learning_rate, momentum=spec.momentum, fused=fused, foreach=foreach)
     betas = (spec.beta1, spec.beta2)
-    return AdamW(groups, lr=spec.learning_rate, betas=betas, eps=spec.epsilon, fused=fused, foreach=foreach)
+    return AdamW(found, lr=spec.learning_rate, betas=betas, eps=spec.epsilon, fused=fused, foreach=foreach)
+
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def _rule(spec: OptimizerSpec) -> Rule:
+    rules: dict[str, Rule] = {
+        "adamw": _adamw(spec),
+        "sgd": update_rules.Sgd(spec.momentum),
+        "lion": update_rules.Lion(spec.beta1, spec.beta2),
+        "adafactor": update_rules.Adafactor(),
+        "muon": Muon(spec.momentum or MOMENTUM),
+        "adamw-8bit": AdamW8Bit(spec.beta1, spec.beta2, spec.epsilon),
+    }
+    return rules[spec.kind]
+
+
+def _adamw(spec: OptimizerSpec) -> Rule:
+    fused, foreach = spec.implementation == "fused", spec.implementation == "foreach"
+    return update_rules.AdamW(spec.beta1, spec.beta2, spec.epsilon, fused, foreach)
 
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -52,7 +106,7 @@ def load_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Mappin
     `Optimizer.load_state_dict` would convert the state to the parameters' format, which loses bits when they differ.
     """
     parameters = dict(model.named_parameters())
-    fused = {id(p): bool(group.get("fused")) for group in optimizer.param_groups for p in group["params"]}
+    fused = {id(p): _is_fused(group) for group in optimizer.param_groups for p in group["params"]}
     optimizer.state.clear()
     for path, value in tensors.items():
         name, _, key = path.rpartition(".")
@@ -60,3 +114,7 @@ def load_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Mappin
         # torch keeps the step count on the CPU, except for the fused kernel, which reads it on the device.
         device = parameter.device if key != "step" or fused[id(parameter)] else torch.device("cpu")
         optimizer.state[parameter][key] = value.to(device, copy=True)
+
+
+def _is_fused(group: Mapping[str, Any]) -> bool:
+    return bool(group.get("fused") or getattr(group.get("rule"), "fused", False))

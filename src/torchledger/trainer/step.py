@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchledger.spec import ModelSpec, Recipe, Strategy
-from torchledger.trainer.init import initialize
+from torchledger.trainer.initial_weights import give_values
 from torchledger.trainer.model import Transformer, build
 from torchledger.trainer.optimizer import build_optimizer
 from torchledger.trainer.precision import autocast
@@ -32,7 +32,8 @@ __all__ = [
     "micro_batches",
 ]
 
-MicroBatch = tuple[Int[Tensor, "rows length"], Int[Tensor, "rows length"]]
+#: Token ids and targets; where the recipe keeps documents apart, the number of each token's document too.
+MicroBatch = tuple[Int[Tensor, "rows length"], ...]
 #: Whether to update, given each micro-batch's share of the loss and the gradient norm.
 MayUpdate = Callable[[Sequence[Tensor], Tensor | None], bool]
 
@@ -88,9 +89,9 @@ class TrainStep:
             may_update: asked once loss and gradients are there; no leaves the update out. Reading a number there waits
                 for the device. On many ranks every rank has to answer alike. Nothing asks, and always updates.
         """
-        shares = target_shares([targets for _, targets in batches])
+        shares = target_shares([batch[1] for batch in batches])
         if self.parallel is None:
-            losses = [self._forward_backward(*batch, share) for batch, share in zip(batches, shares, strict=True)]
+            losses = [self._forward_backward(batch, share) for batch, share in zip(batches, shares, strict=True)]
         else:
             losses = [self._on_ranks(self.parallel, batches, shares)]
         norm = self._clip()
@@ -103,7 +104,7 @@ class TrainStep:
     def _update(self, step: int) -> None:
         rate = learning_rate(self.recipe.optimizer, step, self.recipe.num_steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("scale", 1.0)
         self.optimizer.step()
 
     def _on_ranks(
@@ -113,17 +114,14 @@ class TrainStep:
         losses = []
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), 1):
             with parallel.micro_batch(is_last=number == len(batches)):
-                losses.append(self._forward_backward(*batch, share))
+                losses.append(self._forward_backward(batch, share))
         parallel.finish_gradients(self.model)
         return parallel.agree(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
 
-    def _forward_backward(self, tokens: Tensor, targets: Tensor, share: float) -> Float[Tensor, ""]:
-        with autocast(tokens.device, self.recipe.precision):
-            loss: Tensor = (
-                self.model(tokens, targets)
-                if self.parallel is None
-                else self.parallel.forward(self.model, tokens, targets)
-            )
+    def _forward_backward(self, batch: MicroBatch, share: float) -> Float[Tensor, ""]:
+        assert len(batch) == 2 + self.recipe.document_mask, "documents come with the batch where they are kept apart"
+        with autocast(batch[0].device, self.recipe.precision):
+            loss: Tensor = self.model(*batch) if self.parallel is None else self.parallel.forward(self.model, *batch)
         if share != 1:
             loss = loss * share
         loss.backward()  # type: ignore[no-untyped-call]
@@ -138,7 +136,12 @@ class TrainStep:
 
 
 def build_step(
-    spec: ModelSpec, recipe: Recipe, *, initialized: bool = True, strategy: Strategy | None = None
+    spec: ModelSpec,
+    recipe: Recipe,
+    *,
+    initialized: bool = True,
+    strategy: Strategy | None = None,
+    weights: Path | None = None,
 ) -> TrainStep:
     """Model, optimizer and step on the current default device; fake where a fake tensor mode is on.
 
@@ -147,9 +150,11 @@ def build_step(
         recipe: how it is trained.
         initialized: whether to draw the parameters' values; on fake tensors there are none to draw.
         strategy: how it is spread over the ranks of the process group; `recipe` is then that of one rank.
+        weights: where values are read from in place of drawing them (`initial_weights`).
 
     Raises:
         SpecError: the model or the recipe says something that the trainer does not do; the fields are named.
+        SetupError, ForeignWeightsError, CheckpointError: weights that are not there or do not fit.
     """
     require_built_recipe(recipe)
     model = build_model(spec, recipe)
@@ -157,7 +162,7 @@ def build_step(
     if parallel is not None:
         parallel.split(model)
     if initialized:
-        initialize(model, recipe.initialization, recipe.seed)
+        give_values(model, recipe, weights)
     if parallel is not None:
         parallel.spread(model)
     return TrainStep(model, build_optimizer(model, recipe.optimizer), recipe, parallel)
@@ -187,14 +192,12 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
 
 def micro_batches(batch: MicroBatch, accumulation_steps: int) -> list[MicroBatch]:
     """A batch as `accumulation_steps` micro-batches of equally many rows: views, not copies."""
-    tokens, targets = batch
-    rows = len(tokens) // accumulation_steps
-    return [(tokens[i : i + rows], targets[i : i + rows]) for i in range(0, len(tokens), rows)]
+    rows = len(batch[0]) // accumulation_steps
+    return [tuple(part[i : i + rows] for part in batch) for i in range(0, len(batch[0]), rows)]
 
 
 def example_batch(recipe: Recipe) -> list[MicroBatch]:
     """The micro-batches of one step, all ids 0, on the current default device: a step's shape without its data."""
     shape = (recipe.batch_size, recipe.sequence_length)
-    return micro_batches(
-        (torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)), recipe.accumulation_steps
-    )
+    parts = 2 + recipe.document_mask
+    return micro_batches(tuple(torch.zeros(shape, dtype=torch.int64) for _ in range(parts)), recipe.accumulation_steps)

@@ -38,14 +38,10 @@ def _of_model(spec: ModelSpec) -> Iterator[Mistake]:
 def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     known = {
         "precision": (recipe.precision, ("fp32", "bf16")),
-        "optimizer.kind": (recipe.optimizer.kind, ("adamw", "sgd")),
-        "initialization": (recipe.initialization, ("fan_in", "gpt2")),
     }
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"{value!r}: {_WHY}; use {' or '.join(choices)}"
-    if recipe.document_mask:
-        yield "document_mask", f"documents kept apart: {_WHY}; set it to false"
     if recipe.load_balance > 0:
         yield "load_balance", f"a load-balancing loss: {_WHY}; set it to 0"
     if recipe.lora_rank > 0:
