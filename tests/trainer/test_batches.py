@@ -1,6 +1,7 @@
 import gc
 import itertools
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchledger.trainer.batches import Batches, ValidationBatches, num_windows
+from torchledger.trainer.batches import Batches, ValidationBatches, WeightedFile, num_windows
 from torchledger.trainer.tokenfile import TokenFile, TokenFileError
 from torchledger.trainer.tokenwriter import TokenFileWriter
 
@@ -249,6 +250,91 @@ def test_validation_refuses_senseless_sizes(token_file):
     for sizes in ({"batch_size": 0}, {"batch_size": 1, "max_batches": 0}):
         with pytest.raises(TokenFileError, match="at least 1"):
             ValidationBatches(token_file, sequence_length=8, **sizes)
+
+
+@pytest.fixture(scope="module")
+def three_files(tmp_path_factory):
+    """10, 20 and 40 windows of 8; token i of file f is 1000·f + i. Documents have 5 tokens."""
+    folder, files = tmp_path_factory.mktemp("m"), []
+    for number, windows in enumerate((10, 20, 40)):
+        path = folder / f"{number}.tokens"
+        with TokenFileWriter(path, vocab_size=3000, end_of_text_id=None, tokenizer_hash="hash") as out:
+            for first in range(0, 8 * windows + 1, 5):
+                out.write(range(1000 * number + first, 1000 * number + min(first + 5, 8 * windows + 1)))
+                out.end_document()
+        files.append(TokenFile.open(path))
+    return files
+
+
+def mixed(files, weights=(3, 2, 1)):
+    return [WeightedFile(file, weight) for file, weight in zip(files, weights, strict=True)]
+
+
+def test_a_mixture_draws_by_weight_and_each_file_has_its_own_epochs(three_files):
+    """Weights 3:2:1 over 240 samples are 120, 80 and 40: twelve, four and one epoch, every window once in each."""
+    with Batches(mixed(three_files), 6, 8, seed=0) as batches:
+        stream = [first for n in range(40) for first in batches.batch(n)[0][:, 0].tolist()]
+    for number, (drawn, windows) in enumerate(((120, 10), (80, 20), (40, 40))):
+        own = [(first - 1000 * number) // 8 for first in stream if first // 1000 == number]
+        assert len(own) == drawn
+        for epoch in range(0, drawn, windows):
+            assert sorted(own[epoch : epoch + windows]) == list(range(windows))
+    assert batches.epochs(40) == pytest.approx(12)  # of the file that is repeated most
+
+
+@given(st.integers(0, 10**9), st.integers(1, 3), st.integers(0, 3))
+def test_a_mixture_is_resumed_and_shared_like_one_file(three_files, start, world_size, seed):
+    """Anywhere in a mixture a stream goes on as the uninterrupted one, and ranks share each batch."""
+    with Batches(mixed(three_files), 6, 8, seed, start, documents=True) as batches:
+        found = [next(batches) for _ in range(2)]
+    with Batches(mixed(three_files), 6, 8, seed, documents=True) as whole:
+        for n, batch in enumerate(found, start):
+            assert all(map(torch.equal, batch, whole.batch(n)))
+    for rank in range(world_size):
+        rows = slice(rank * 6 // world_size, (rank + 1) * 6 // world_size)
+        with Batches(mixed(three_files), 6, 8, seed, rank=rank, world_size=world_size) as share:
+            assert torch.equal(share.batch(start)[0], found[0][0][rows])
+
+
+def test_one_file_is_the_stream_without_a_mixture(three_files):
+    """A mixture of one file, whatever its weight, has the batches of that file."""
+    with Batches(mixed(three_files[:1], [7]), 4, 8, 0) as one, Batches(three_files[0], 4, 8, 0) as plain:
+        assert torch.equal(one.batch(11)[0], plain.batch(11)[0])
+
+
+@pytest.mark.parametrize("weights", [(0, 1, 1), (1, -1, 1), (1, 1, float("inf")), (1, 1, float("nan"))])
+def test_weights_that_are_none_are_refused(three_files, weights):
+    """A weight of nothing, below it, or without end draws no sequence."""
+    with pytest.raises(TokenFileError, match="weight above 0"):
+        Batches(mixed(three_files, weights), 4, 8, 0)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_pairs_within_documents_are_counted_over_all_ranks(three_files, world_size):
+    """The sum of squared lengths is that of the document numbers of all ranks' rows, and the full count without."""
+    total = 0
+    for rank in range(world_size):
+        with Batches(mixed(three_files), 6, 8, 0, rank=rank, world_size=world_size, documents=True) as batches:
+            _, _, numbers = batches.batch(3)
+            total += int((numbers[:, :, None] == numbers[:, None, :]).sum())
+            counted = batches.squared_lengths(3)
+    assert counted == total < 6 * 8 * 8
+    with Batches(mixed(three_files), 6, 8, 0) as batches:
+        assert batches.squared_lengths(3) == 6 * 8 * 8
+
+
+def test_validation_has_documents_too(three_files):
+    """Documents of 5 tokens in windows of 8: five, three; two, five, one; ..."""
+    (_, _, numbers), *_ = ValidationBatches(three_files[0], 2, 8, documents=True)
+    assert numbers.tolist() == [[0] * 5 + [1] * 3, [0] * 2 + [1] * 5 + [2]]
+
+
+def test_seeking_takes_no_time(three_files):
+    """Batch 10**12 takes less than 0.1 s of CPU time: nothing is skipped on the way."""
+    with Batches(mixed(three_files), 6, 8, 0) as batches:
+        begin = time.thread_time()
+        batches.batch(10**12)
+        assert time.thread_time() - begin < 0.1
 
 
 @pytest.mark.device

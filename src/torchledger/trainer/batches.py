@@ -1,79 +1,24 @@
-"""Batches of token windows: batch n is a pure function of (file, seed, n), read ahead in the background."""
+"""Batches of token windows: batch n is a pure function of (files, weights, seed, n), read ahead in the background."""
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 
+from torchledger.trainer.documents import Documents
+from torchledger.trainer.loader import Batch, Loader, WeightedFile, deliver, num_windows
+from torchledger.trainer.mixture import Mixture
 from torchledger.trainer.order import BatchOrder
 from torchledger.trainer.prefetch import Prefetch
 from torchledger.trainer.tokenfile import TokenFile, TokenFileError
-from torchledger.trainer.windows import WindowReader
 
-__all__ = ["Batch", "Batches", "ValidationBatches", "num_windows"]
-
-Batch = tuple[Int64[torch.Tensor, "batch sequence"], Int64[torch.Tensor, "batch sequence"]]
-
-
-def num_windows(token_file: TokenFile, sequence_length: int) -> int:
-    """Windows of `sequence_length` inputs and their targets in the file: (tokens - 1) div sequence_length.
-
-    Window w holds tokens w·T to w·T + T: neighbours share one token, the last target of one being the first input of
-    the next, so that each token is a target once (but the first, and a last stretch too short for a window).
-
-    Raises:
-        TokenFileError: if there is not even one.
-    """
-    if sequence_length < 1:
-        raise TokenFileError(f"a sequence length of {sequence_length} is none; it must be at least 1")
-    count = (token_file.num_tokens - 1) // sequence_length
-    if count < 1:
-        raise TokenFileError(
-            f"{token_file.path} has {token_file.num_tokens:,} tokens, too few for one window of {sequence_length:,} "
-            f"and its last target ({sequence_length + 1:,}); use more data or a sequence length of at most "
-            f"{max(token_file.num_tokens - 1, 0):,}"
-        )
-    return count
-
-
-class _Loader:
-    """Reads windows into new tensors; has its own buffer, so each thread has its own loader."""
-
-    def __init__(self, token_file: TokenFile, num_rows: int, sequence_length: int, device: torch.device) -> None:
-        self._reader = WindowReader(token_file, num_rows, sequence_length + 1)
-        self._sequence_length = sequence_length
-        self._device = device
-
-    def load(self, windows: Int64[np.ndarray, " rows"]) -> Batch:
-        """Inputs and targets of these windows, on the CPU; in pinned memory if they shall go to CUDA."""
-        rows = self._reader.read((windows * self._sequence_length).tolist())
-        shape = (2, len(rows), self._sequence_length)
-        if self._device.type == "cuda":
-            with torch.cuda.device(self._device):  # else a new thread would open a context on device 0
-                both = torch.empty(shape, dtype=torch.int64, pin_memory=True)
-        else:
-            both = torch.empty(shape, dtype=torch.int64)
-        values = both.numpy()
-        np.copyto(values[0], rows[:, :-1])
-        np.copyto(values[1], rows[:, 1:])
-        return both[0], both[1]
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-def _deliver(batch: Batch, device: torch.device) -> Batch:
-    """Move a batch to the device. A copy out of pinned memory overlaps with computing; elsewhere nothing overlaps."""
-    if device.type == "cpu":
-        return batch
-    x, y = batch
-    pinned = device.type == "cuda"
-    return x.to(device, non_blocking=pinned), y.to(device, non_blocking=pinned)
+__all__ = ["Batch", "Batches", "ValidationBatches", "WeightedFile", "num_windows"]
 
 
 class Batches:
@@ -84,10 +29,12 @@ class Batches:
     `start=position`. With `world_size` ranks, rank r gets rows r·B/world_size onward of the same batch, so any world
     size that divides the batch size sees the same data.
 
+    Of several files each sample comes from one of them, by weight (`mixture.py`); each file has its own epochs.
+
     Use it as a context manager, or `close` it: iteration runs a background thread.
 
     Args:
-        token_file: an opened token file or its path.
+        data: an opened token file or its path; or several token files, with weights.
         batch_size: B, windows per batch over all ranks.
         sequence_length: T, inputs per window.
         seed: chooses the order.
@@ -95,6 +42,7 @@ class Batches:
         rank: which share of each batch.
         world_size: into how many shares a batch is cut.
         device: where the tensors shall be; pinned memory and asynchronous copies on CUDA only.
+        documents: whether batches have a third tensor that says which document of its row each input is in.
 
     Attributes:
         position: number of the batch that iteration yields next: the whole state of the loader.
@@ -106,7 +54,7 @@ class Batches:
 
     def __init__(
         self,
-        token_file: TokenFile | Path | str,
+        data: TokenFile | Path | str | Sequence[WeightedFile],
         batch_size: int,
         sequence_length: int,
         seed: int,
@@ -115,9 +63,15 @@ class Batches:
         rank: int = 0,
         world_size: int = 1,
         device: torch.device | str = "cpu",
+        documents: bool = False,
     ) -> None:
-        self.token_file = token_file if isinstance(token_file, TokenFile) else TokenFile.open(token_file)
-        self.num_windows = num_windows(self.token_file, sequence_length)
+        files = [WeightedFile(_opened(data))] if isinstance(data, (TokenFile, Path, str)) else list(data)
+        if not files or not all(0 < file.weight < math.inf for file in files):
+            raise TokenFileError("a mixture takes at least one file, and each a weight above 0")
+        self.token_files = tuple(file.token_file for file in files)
+        self.sizes = tuple(num_windows(token_file, sequence_length) for token_file in self.token_files)
+        self.num_windows = sum(self.sizes)
+        self._mixture = Mixture([file.weight for file in files]) if len(files) > 1 else None
         if batch_size < 1 or start < 0:
             raise TokenFileError(f"batch size {batch_size} and start {start} must be at least 1 and 0")
         if batch_size % world_size:
@@ -129,13 +83,17 @@ class Batches:
         self.data_wait_s = 0.0
         self._share = (rank, world_size)
         self._device = torch.device(device)
+        self._has_documents = documents
         self._order = self._new_order()
-        self._loader: _Loader | None = None  # for `batch`
-        self._ahead: tuple[Prefetch[Batch], _Loader] | None = None  # for iteration
+        self._loader: Loader | None = None  # for `batch`
+        self._ahead: tuple[Prefetch[Batch], Loader] | None = None  # for iteration
         self._closed = False
 
     def batch(self, n: int) -> Batch:
         """Inputs and targets of batch n, int64 [B/world_size, T] each; targets are the inputs one token later.
+
+        With `documents`, also the numbers of the inputs' documents: equal within a row where tokens belong together,
+        from 0 and never decreasing. The target of a document's last token is the first of the next, as without them.
 
         Raises:
             TokenFileError: an id beyond the vocabulary, with its position; a file that has changed; a closed loader.
@@ -145,11 +103,31 @@ class Batches:
             raise TokenFileError(f"there is no batch {n}; batches count from 0")
         if self._loader is None:
             self._loader = self._new_loader()
-        return _deliver(self._loader.load(self._order.windows(n)), self._device)
+        return deliver(self._loader.load(self._order.windows(n)), self._device)
 
     def epochs(self, num_batches: int) -> float:
-        """How many times `num_batches` batches pass over the file; 1.5 is once and a half."""
-        return num_batches * self.batch_size / self.num_windows
+        """How many times `num_batches` batches pass over the data; 1.5 is once and a half.
+
+        Of several files, over the one that most is repeated of: 1 is where something is first seen again.
+        """
+        shares = (1.0,) if self._mixture is None else self._mixture.shares
+        most = max(share / size for share, size in zip(shares, self.sizes, strict=True))
+        return num_batches * self.batch_size * most
+
+    def squared_lengths(self, n: int) -> int:
+        """Σ Lᵢ² of batch n over all ranks: pairs of tokens within one document. B·T² where documents are not asked for.
+
+        A pure function like the batch itself; reads no tokens and asks no other rank.
+        """
+        if not self._has_documents:
+            return self.batch_size * self.sequence_length**2
+        total, windows = 0, self._whole_order.windows(n)
+        ends = np.cumsum(self.sizes)
+        parts = np.searchsorted(ends, windows, side="right")
+        for part in np.unique(parts).tolist():
+            places = windows[parts == part] - (ends[part - 1] if part else 0)
+            total += self._documents[part].squared_lengths(places * self.sequence_length, self.sequence_length)
+        return total
 
     def __iter__(self) -> Self:
         return self
@@ -162,7 +140,7 @@ class Batches:
             # The thread must not know `self`: an abandoned stream is then collected, and its thread ended.
             order, loader = self._new_order(), self._new_loader()
             self._ahead = (Prefetch(lambda n: loader.load(order.windows(n)), self.position), loader)
-        batch = _deliver(self._ahead[0].get(), self._device)
+        batch = deliver(self._ahead[0].get(), self._device)
         self.position += 1
         self.data_wait_s += time.perf_counter() - begin
         return batch
@@ -184,16 +162,27 @@ class Batches:
     ) -> None:
         self.close()
 
+    @cached_property
+    def _documents(self) -> tuple[Documents, ...]:
+        return tuple(map(Documents.of, self.token_files)) if self._has_documents else ()
+
+    @cached_property
+    def _whole_order(self) -> BatchOrder:
+        return BatchOrder(self.sizes, self.batch_size, self.seed, mixture=self._mixture)
+
     def _new_order(self) -> BatchOrder:
         rank, world_size = self._share
-        return BatchOrder(self.num_windows, self.batch_size, self.seed, rank=rank, world_size=world_size)
+        return BatchOrder(
+            self.sizes, self.batch_size, self.seed, rank=rank, world_size=world_size, mixture=self._mixture
+        )
 
-    def _new_loader(self) -> _Loader:
-        return _Loader(self.token_file, self._order.num_rows, self.sequence_length, self._device)
+    def _new_loader(self) -> Loader:
+        rows, length = self._order.num_rows, self.sequence_length
+        return Loader(self.token_files, rows, length, self._device, self._documents)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise TokenFileError(f"the batches of {self.token_file.path} are closed")
+            raise TokenFileError(f"the batches of {self.token_files[0].path} are closed")
 
 
 class ValidationBatches:
@@ -208,6 +197,7 @@ class ValidationBatches:
         sequence_length: T, inputs per window.
         max_batches: evaluate on the first so many batches only; `None` takes the whole file.
         device: where the tensors shall be.
+        documents: whether batches have a third tensor that says which document of its row each input is in.
 
     Raises:
         TokenFileError: from opening or reading; too few tokens for one window.
@@ -221,8 +211,9 @@ class ValidationBatches:
         *,
         max_batches: int | None = None,
         device: torch.device | str = "cpu",
+        documents: bool = False,
     ) -> None:
-        self.token_file = token_file if isinstance(token_file, TokenFile) else TokenFile.open(token_file)
+        self.token_file = _opened(token_file)
         if batch_size < 1 or (max_batches is not None and max_batches < 1):
             raise TokenFileError(f"batch size {batch_size} and number of batches {max_batches} must be at least 1")
         available = num_windows(self.token_file, sequence_length)
@@ -230,6 +221,7 @@ class ValidationBatches:
         self.batch_size = batch_size
         self.sequence_length = sequence_length
         self._device = torch.device(device)
+        self._documents = (Documents.of(self.token_file),) if documents else ()
 
     @property
     def num_tokens(self) -> int:
@@ -240,11 +232,16 @@ class ValidationBatches:
         return 1 + (self.num_windows - 1) // self.batch_size
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches, int64 [at most batch_size, T] twice; the file is closed when the iterator is done or dropped."""
-        loader = _Loader(self.token_file, min(self.batch_size, self.num_windows), self.sequence_length, self._device)
+        """The batches, int64 [at most batch_size, T] each; the file is closed when the iterator is done or dropped."""
+        rows = min(self.batch_size, self.num_windows)
+        loader = Loader((self.token_file,), rows, self.sequence_length, self._device, self._documents)
         try:
             for first in range(0, self.num_windows, self.batch_size):
                 windows = np.arange(first, min(first + self.batch_size, self.num_windows), dtype=np.int64)
-                yield _deliver(loader.load(windows), self._device)
+                yield deliver(loader.load(windows), self._device)
         finally:
             loader.close()
+
+
+def _opened(token_file: TokenFile | Path | str) -> TokenFile:
+    return token_file if isinstance(token_file, TokenFile) else TokenFile.open(token_file)
