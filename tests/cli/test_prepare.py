@@ -40,3 +40,15 @@ def test_a_wrong_question_is_exit_code_2(ask, tmp_path, monkeypatch, words, mess
     answer = ask("prepare", *words)
     assert answer.code == 2
     assert message in answer.err
+
+
+def test_another_field_and_several_workers(ask, tmp_path):
+    """JSON lines are read by the field that is named, on as many processes as are asked for."""
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(f'{{"content": "story {i}"}}\n' for i in range(40)))
+    words = ("prepare", path, "--out", tmp_path / "data", "--tokenizer", "bytes", "--validation", "30%", "--json")
+    wrong = ask(*words)
+    assert wrong.code == 2
+    assert "its fields: content (--text-field names another)" in wrong.err
+    answer = ask(*words, "--text-field", "content", "--workers", 2).json["answer"]
+    assert answer["train"]["num_documents"] + answer["validation"]["num_documents"] == 40

@@ -15,8 +15,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 #: What the examples of a help text name that is not there until the user has made it.
 NEEDS_A_RUN = (
-    "runs/", "run.toml", "measured.csv", "planned.csv", "plan.toml", "my_texts", "book.txt", "config.json", "formula.json", "a.json",
-    "gpu.pickle", "my.py",
+    "runs/", "data/", "run.toml", "measured.csv", "planned.csv", "plan.toml", "my_texts", "book.txt", "config.json",
+    "formula.json", "a.json", "gpu.pickle", "my.py",
 )  # fmt: skip
 #: Examples that download nothing and fail at nothing, but take their time: they train or read the standard library.
 TAKES_TIME = ("torchledger train", "prepare stdlib")

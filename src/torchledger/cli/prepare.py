@@ -1,4 +1,4 @@
-"""`torchledger prepare`: text to token files."""
+"""`torchledger prepare`: text and tables of text to token files."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "torchledger prepare stdlib --out data/stdlib       Python's own standard library, found on this machine",
         "torchledger prepare my_texts --out data/mine       every text file in a folder",
         "torchledger prepare book.txt --out data/book --tokenizer bytes",
+        "torchledger prepare my_texts/shard.jsonl.zst --out data/web --text-field content",
     ),
 )
 @click.argument("source")
@@ -31,15 +32,22 @@ if TYPE_CHECKING:
     "--out", "out_dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write."
 )
 @click.option("--vocab-size", type=COUNT, default="4096", show_default=True, help="Tokens of a BPE to train, at most.")
-@click.option("--validation", type=SHARE, default="5%", show_default=True, help="Share kept for validation, by file.")
+@click.option(
+    "--validation", type=SHARE, default="5%", show_default=True, help="Share kept for validation, by file or record."
+)
 @click.option("--tokenizer", default="bpe", show_default=True, help="bpe trains one; bytes; or a tokenizer.json.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split.")
+@click.option(
+    "--text-field", default="text", show_default=True, help="Field of JSON lines or column of a table to read."
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes that encode; one a core where it pays.")
 @json_option
 def command(**options: Any) -> None:
-    """Make token files from a folder or a text file.
+    """Make token files from a folder or a file: text, JSON lines, Parquet, Arrow, gzip, zstd.
 
-    SOURCE is `stdlib` (the .py files of Python's standard library on this machine), a folder of text files, or one text
-    file. An identical preparation that is there already is reused.
+    SOURCE is `stdlib` (the .py files of Python's standard library on this machine), a folder (also one that the
+    `datasets` library saved), or one file. An identical preparation that is there already is reused, and one that was
+    interrupted goes on; the result is the same to the byte, for any number of workers.
     """
     from torchledger.trainer.prepare import prepare
 
@@ -52,6 +60,8 @@ def command(**options: Any) -> None:
             validation_fraction=options["validation"],
             tokenizer=options["tokenizer"],
             seed=options["seed"],
+            text_field=options["text_field"],
+            num_workers=options["workers"],
             progress=progress,
         )
     finally:

@@ -11,7 +11,7 @@
 
     data     prepare, prepared, sources, split, pieces     text to token files
              containers, records, encoding, unfinished     tables and compressed text, workers, going on after a kill
-             tokenizer, entropy
+             tokenizer, entropy, survey
              run_data                                      what a run reads: a prepared folder or a token file
              tokenfile, tokenheader, tokenwriter, durable  the files
              foreign, megatron                             other projects' token files

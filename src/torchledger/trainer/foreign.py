@@ -102,7 +102,7 @@ def _headerless(path: Path, head: bytes, size: int, asked: Asked) -> Foreign:
     if asked.dtype is None:
         raise TokenFileError(
             f"{path} has no header known here: it looks like {foreign_name(head)}. If it is token ids and nothing "
-            f"else, say their type (`--dtype uint16` or `data_dtype`; nanoGPT and OLMo write uint16)"
+            f"else, say their type (`--dtype`, or token_file.dtype of a run; nanoGPT and OLMo write uint16)"
         )
     itemsize = itemsize_of(asked.dtype)
     if itemsize > 1 and len(head) >= _TEXT_BYTES and head.isascii() and b"\0" not in head:

@@ -157,6 +157,11 @@ class TokenFile:
             stream.seek(self.payload_start + start * self.header.itemsize)
             return self._read(stream.read, count, self.dtype)
 
+    @property
+    def knows_documents(self) -> bool:
+        """Whether anything tells where documents end."""
+        return self.layout in {"torchledger", "megatron"} or self.header.end_of_text_id is not None
+
     def documents(self) -> UInt64[np.ndarray, " documents_plus_1"]:
         """Where each document starts, and at last the number of tokens: document i is offsets[i] to offsets[i + 1].
 
@@ -175,7 +180,7 @@ class TokenFile:
         else:
             raise TokenFileError(
                 f"nothing tells where the documents of {self.path} end; give its end-of-text id "
-                f"(`--end-of-text` or `data_end_of_text`)"
+                f"(`--end-of-text`, or token_file.end_of_text_id of a run)"
             )
         if self.span is None:
             return offsets
@@ -191,11 +196,14 @@ class TokenFile:
             stream.seek(self.header.offsets_start)
             return self._read(stream.read, self.header.num_documents + 1, np.dtype("<u8"))
 
-    def verify(self) -> str:
+    def verify(self, observe: Callable[[Int[np.ndarray, " tokens"]], None] | None = None) -> str:
         """Read all ids (of a whole file of our own, every byte) and prove them.
 
         That is: every id below the vocabulary size, and of our own files offsets in order and both checksums. Other
         projects' files have no checksum to prove.
+
+        Args:
+            observe: given the ids, a chunk at a time, each after its ids are checked.
 
         Returns:
             SHA-256 of the ids as they stand in the file, in hexadecimal.
@@ -207,6 +215,8 @@ class TokenFile:
         for chunk in self.chunks():
             self.check_range(chunk, position)
             digest.update(chunk.data)
+            if observe is not None:
+                observe(chunk)
             position += len(chunk)
         if self.span is None and self.layout == "torchledger":
             self._verify_sums(digest.hexdigest())
