@@ -26,6 +26,7 @@
              loop, session, validation, interrupts, events what happens
              run_folder, metrics, checkpoint, manifest     what stays
              saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
+             selfcheck, export                             whether it came back; its weights as one file
              sample                                        what it writes
     ranks    ranks, layout, process_group                  which process of how many, what each runs
              parallel, parallel_data, parallel_tensor      a model spread over them

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 __all__ = [
+    "checkpoint_at",
     "checkpoints",
     "clear_leftovers",
     "latest_checkpoint",
@@ -185,6 +186,18 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def latest_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint in `folder`, if there is one."""
     return next((path for _, path in _newest_first(folder)), None)
+
+
+def checkpoint_at(path: Path) -> Path:
+    """The checkpoint that a path means: itself, or of a run's folder the newest whole one.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found = path if (path / MANIFEST_NAME).exists() else latest_checkpoint(path / "checkpoints")
+    if found is None:
+        raise CheckpointError(f"no whole checkpoint in {path}")
+    return found
 
 
 def _newest_first(folder: Path) -> Iterator[tuple[Manifest, Path]]:

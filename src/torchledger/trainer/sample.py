@@ -7,9 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from torchledger.spec import Recipe
-from torchledger.trainer.checkpoint import latest_checkpoint, load_weights
-from torchledger.trainer.errors import CheckpointError
-from torchledger.trainer.manifest import MANIFEST_NAME, Manifest
+from torchledger.trainer.checkpoint import checkpoint_at, load_weights
+from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.model import Transformer, build
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.run_config import SampleConfig
@@ -30,9 +29,7 @@ def load_model(path: Path, device: torch.device) -> tuple[Transformer, Manifest]
     Raises:
         CheckpointError: there is none, or it is half or damaged.
     """
-    checkpoint = path if (path / MANIFEST_NAME).exists() else latest_checkpoint(path / "checkpoints")
-    if checkpoint is None:
-        raise CheckpointError(f"no whole checkpoint in {path}")
+    checkpoint = checkpoint_at(path)
     identity = Manifest.read(checkpoint).identity
     with device:
         model = build(identity.spec, attention="math", sequence_length=identity.recipe.sequence_length)

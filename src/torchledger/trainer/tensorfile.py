@@ -10,21 +10,24 @@ Reading runs no code: whatever a file says, it says in JSON and raw numbers.
 """
 
 import json
+import math
+import mmap
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchledger.trainer.errors import CheckpointError
 
-__all__ = ["TensorFile", "format_name", "write_tensors"]
+__all__ = ["Shape", "TensorFile", "format_name", "write_one_by_one", "write_tensors"]
 
-_CHUNK = 1 << 22  # bytes summed and written at a time: what was summed is still in the cache when it is written
+_CHUNK = 1 << 20  # bytes summed and written at a time: what was summed is still in the cache when it is written
 _LONGEST_HEADER = 1 << 30
 _DTYPES = {
     "F64": torch.float64,
@@ -51,10 +54,28 @@ def format_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a header says of a tensor before its bytes are there.
+
+    Attributes:
+        sizes: of its dimensions.
+        dtype: its format.
+    """
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its data."""
+        return math.prod(self.sizes) * self.dtype.itemsize
+
+
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Write a file and sync it to disk.
+    """Write a file of tensors and sync it to disk.
 
     Args:
         path: where; an older file is overwritten.
@@ -67,21 +88,34 @@ def write_tensors(
     Raises:
         OSError: a full disk, a folder that cannot be written to; the file is then half.
     """
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    shapes = {name: Shape(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    return write_one_by_one(path, shapes, tensors.__getitem__, metadata)
+
+
+def write_one_by_one(
+    path: Path, shapes: Mapping[str, Shape], make: Callable[[str], Tensor], metadata: Mapping[str, str] | None = None
+) -> dict[str, int]:
+    """As `write_tensors`, with one tensor at a time in memory: `make` gives the one of a name when its turn comes.
+
+    Raises:
+        OSError: as `write_tensors`.
+    """
+    names = sorted(shapes, key=lambda name: (-shapes[name].dtype.itemsize, name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     begin = 0
     for name in names:
-        tensor = tensors[name]
-        end = begin + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-        begin = end
+        shape = shapes[name]
+        place = [begin, begin + shape.num_bytes]
+        header[name] = {"dtype": _CODES[shape.dtype], "shape": list(shape.sizes), "data_offsets": place}
+        begin = place[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     sums = {}
     with path.open("wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for name in names:
-            data, crc = _bytes_of(tensors[name]), 0
+            data, crc = _bytes_of(make(name)), 0
+            assert len(data) == shapes[name].num_bytes, name
             for start in range(0, len(data), _CHUNK):
                 chunk = data[start : start + _CHUNK]
                 crc = zlib.crc32(chunk, crc)
@@ -128,7 +162,7 @@ class TensorFile:
             raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}") from error
 
     def read(self, name: str, crc32: int | None = None) -> Tensor:
-        """One tensor, on the CPU.
+        """One tensor, on the CPU: a map of the file, which is read when the tensor is used.
 
         Args:
             name: of the tensor.
@@ -141,11 +175,12 @@ class TensorFile:
             entry = self.entries[name]
             dtype, shape = _DTYPES[entry["dtype"]], [int(size) for size in entry["shape"]]
             start, end = (int(place) for place in entry["data_offsets"])
-            raw = torch.empty(end - start, dtype=torch.uint8)
-            _fill(self.path, self.begin + start, raw.numpy().data)
-            if crc32 is not None and zlib.crc32(raw.numpy().data) != crc32:
+            if end == start:
+                return torch.empty(shape, dtype=dtype)
+            raw = _mapped(self.path, self.begin + start, end - start)
+            if crc32 is not None and zlib.crc32(raw.data) != crc32:
                 raise CheckpointError(f"{self.path} is damaged: its checksum of {name} does not match the manifest's")
-            return raw.view(dtype).view(shape)
+            return torch.from_numpy(raw).view(dtype).view(shape)
         except OSError as error:
             raise CheckpointError(f"cannot read {self.path}: {error.strerror or error}") from error
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
@@ -160,12 +195,10 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return flat.numpy().data
 
 
-def _fill(path: Path, position: int, buffer: memoryview) -> None:
+def _mapped(path: Path, start: int, num_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Bytes of a file, mapped into memory: they are read when they are used, and what is written there stays there."""
+    page = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     with path.open("rb", buffering=0) as stream:
-        stream.seek(position)
-        done = 0
-        while done < len(buffer):
-            count = stream.readinto(buffer[done:])
-            if not count:
-                raise OSError(f"it ends {len(buffer) - done:,} bytes too early")
-            done += count
+        length = start - page + num_bytes
+        content = mmap.mmap(stream.fileno(), length, access=mmap.ACCESS_COPY, offset=page)
+    return np.frombuffer(content, np.uint8, num_bytes, start - page)

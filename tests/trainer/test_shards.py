@@ -1,0 +1,219 @@
+"""Two processes (gloo, one thread each) save together; one, or two in another layout, go on from it."""
+
+import errno
+import math
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe
+from torchledger.trainer import shards
+from torchledger.trainer.checkpoint import (
+    checkpoints,
+    latest_checkpoint,
+    load_optimizer,
+    load_weights,
+    save_checkpoint,
+    state_of,
+)
+from torchledger.trainer.errors import CheckpointError
+from torchledger.trainer.identity import Identity, numerics
+from torchledger.trainer.manifest import Manifest
+from torchledger.trainer.optimizer import build_optimizer
+from torchledger.trainer.saving import Saver
+from torchledger.trainer.step import build_step, example_batch
+
+SPEC = ModelSpec("tiny", 257, 32, 2, 32, AttentionSpec(4, query_bias=True), MlpSpec(48))
+RECIPE = Recipe(
+    batch_size=2, sequence_length=8, num_tokens=1600, optimizer=OptimizerSpec(implementation="loop", learning_rate=1e-2)
+)
+LAYOUTS = ("replicas", "shards", "split")
+
+
+def manifest(number):
+    identity = Identity(SPEC, RECIPE, {"train_sha256": "ab"}, numerics(torch.device("cpu")))
+    return Manifest(number, identity, {"loss": 2.5})
+
+
+def trained(seed=1):
+    """A model after one update, so that there is optimizer state."""
+    step = build_step(SPEC, replace(RECIPE, seed=seed))
+    step(example_batch(RECIPE), 0)
+    return step.model, step.optimizer
+
+
+def spread(layout, model):
+    """The model's parameters as whole tensors, FSDP2's shards (257 rows on 2 ranks), or tensor parallel ones."""
+    mesh = init_device_mesh("cpu", (2,))
+    if layout == "shards":
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif layout == "split":
+        for layer in model.layers:
+            plan = {
+                "attention.query": ColwiseParallel(),
+                "attention.output": RowwiseParallel(),
+                "mlp.up": ColwiseParallel(),
+                "mlp.down": RowwiseParallel(),
+            }
+            parallelize_module(layer, mesh, plan)
+    return model
+
+
+def whole(state):
+    """Every tensor of a state in full."""
+    return {name: (t.full_tensor() if isinstance(t, DTensor) else t).detach().clone() for name, t in state.items()}
+
+
+def in_layout(layout, seed):
+    """Model and optimizer spread over two ranks, with the state of one process that trained; and that state."""
+    model, optimizer = trained(seed)
+    states = whole(state_of(model, optimizer))
+    model = spread(layout, model)
+    optimizer = build_optimizer(model, RECIPE.optimizer)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()  # makes the state, laid out as each parameter
+    optimizer.zero_grad()
+    with torch.no_grad():
+        for key, tensor in state_of(model, optimizer).items():
+            is_spread = isinstance(tensor, DTensor)
+            tensor.copy_(
+                distribute_tensor(states[key], tensor.device_mesh, tensor.placements) if is_spread else states[key]
+            )
+    return model, optimizer, states
+
+
+def differing(states, model, optimizer):
+    """Names of what is not bit for bit and format for format as in `states`."""
+    now = whole(state_of(model, optimizer))
+    return [
+        name
+        for name in states.keys() | now.keys()
+        if name not in states
+        or name not in now
+        or states[name].dtype != now[name].dtype
+        or not states[name].equal(now[name])
+    ]
+
+
+def loaded(path, model, optimizer, group=None):
+    found = load_weights(path, model, group)
+    load_optimizer(path, found, model, optimizer, group)
+    return model, optimizer
+
+
+def _process(rank, port, work, args):
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    try:
+        work(rank, *args)
+    finally:
+        dist.destroy_process_group()
+
+
+def on_two_ranks(work, *args):
+    """Run `work(rank, *args)` in two processes; an assertion that fails in either fails here."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[2])  # where a new process finds this file again
+        torch.multiprocessing.spawn(_process, (port, work, args), nprocs=2)
+
+
+def _save_and_load(rank, folder, layout):
+    model, optimizer, states = in_layout(layout, 1)
+    path = save_checkpoint(folder, model, optimizer, manifest(1), keep=2, group=dist.group.WORLD)
+    for other in LAYOUTS:
+        got = loaded(path, *in_layout(other, 5)[:2], dist.group.WORLD)
+        assert differing(states, *got) == [], (layout, other)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_ranks_save_and_any_layout_loads(tmp_path, layout):
+    """What two ranks saved comes back with every bit on two ranks of each layout, and on one process.
+
+    257 rows over two ranks are 129 and 128: shards need not be even. What both ranks hold is written once: the files
+    have as many numbers as one process's.
+    """
+    on_two_ranks(_save_and_load, tmp_path, layout)
+    path = latest_checkpoint(tmp_path)
+    assert differing(state_of(*trained(1)), *loaded(path, *trained(7))) == []
+    alone = save_checkpoint(tmp_path / "alone", *trained(1), manifest(1), keep=1)
+    sizes = [
+        sum(math.prod(t.shape) for file in Manifest.read(each).files.values() for t in file.tensors.values())
+        for each in (path, alone)
+    ]
+    assert sizes[0] == sizes[1]
+    assert len(Manifest.read(path).files) == 4  # weights and optimizer of either rank
+
+
+def _load(rank, path, layout, states):
+    got = loaded(path, *in_layout(layout, 5)[:2], dist.group.WORLD)
+    assert differing(states, *got) == []
+
+
+def test_one_process_saves_and_two_ranks_load(tmp_path):
+    """A checkpoint of one process goes on in shards on two."""
+    path = save_checkpoint(tmp_path, *trained(1), manifest(1), keep=1)
+    on_two_ranks(_load, path, "shards", whole(state_of(*trained(1))))
+
+
+def _save_beside_training(rank, folder):
+    model, optimizer, states = in_layout("shards", 1)
+    saver = Saver(folder, keep=2, asynchronous=True, group=dist.group.WORLD)
+    for number in (1, 2):
+        saver.save(model, optimizer, manifest(number))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1.0)  # training goes on while it is written
+                dist.all_reduce(torch.ones(()))  # and so do its collectives
+    assert [saved.step for saved in saver.wait()] == [1, 2]
+    saver.close()
+    got = loaded(folder / "step-00000001", *in_layout("shards", 5)[:2], dist.group.WORLD)
+    assert differing(states, *got) == []
+
+
+def test_ranks_save_while_training_goes_on(tmp_path):
+    """The state is that of the moment of saving, whatever the weights become and whatever is sent meanwhile."""
+    on_two_ranks(_save_beside_training, tmp_path)
+    assert [step for step, _ in checkpoints(tmp_path)] == [2, 1]
+
+
+def _fail_on_one(rank, folder):
+    model, optimizer, _ = in_layout("shards", 1)
+    path = save_checkpoint(folder, model, optimizer, manifest(1), keep=2, group=dist.group.WORLD)
+    if rank == 1:
+        shards.write_parts = _full
+    with pytest.raises(CheckpointError, match="rank 1: No space left on device"):
+        save_checkpoint(folder, model, optimizer, manifest(2), keep=2, group=dist.group.WORLD)
+    assert latest_checkpoint(folder) == path
+    dist.barrier()
+    if rank == 1:
+        file = path / "weights-rank-00000.safetensors"
+        file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\1")
+    dist.barrier()
+    with pytest.raises(CheckpointError, match=r"weights-rank-00000\.safetensors is damaged"):
+        loaded(path, model, optimizer, dist.group.WORLD)
+
+
+def _full(*_args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_fails_on_one_rank_fails_on_all(tmp_path):
+    """A full disk under one rank, a damaged file: every rank has the error, none waits for ever, the last one stays."""
+    on_two_ranks(_fail_on_one, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001"]
