@@ -15,10 +15,10 @@ import torch
 from torchledger.ledger import Ledger
 from torchledger.meter import allocations
 from torchledger.tracer import Recorder
-from torchledger.trainer.batches import Batches
 from torchledger.trainer.seeds import dropout_seed
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, micro_batches
+from torchledger.trainer.stream import training_batches
 
 NUM_STEPS = 2  # the first makes the optimizer's state, the second is like all others
 
@@ -75,15 +75,7 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
     """Make the model and do the first steps, as the run does."""
     recipe = setup.recipe
     losses: list[float] = []
-    with Batches(
-        setup.data.train,
-        recipe.batch_size,
-        recipe.sequence_length,
-        recipe.seed,
-        rank=setup.ranks.data_rank(setup.strategy.tensor_parallel),
-        world_size=setup.strategy.data_parallel,
-        device=setup.device,
-    ) as batches:
+    with training_batches(setup) as batches:
         with setup.device, _phase(recorder, "build"):
             step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy)
         for number in range(num_steps(setup)):

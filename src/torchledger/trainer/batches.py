@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -231,7 +231,7 @@ class ValidationBatches:
     def __len__(self) -> int:
         return 1 + (self.num_windows - 1) // self.batch_size
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Generator[Batch, None, None]:
         """The batches, int64 [at most batch_size, T] each; the file is closed when the iterator is done or dropped."""
         rows = min(self.batch_size, self.num_windows)
         loader = Loader((self.token_file,), rows, self.sequence_length, self._device, self._documents)

@@ -52,6 +52,8 @@ class Step:
         epoch: passes over the training data so far.
         warm_up: one of the session's first steps, which no average takes in.
         remaining_s: seconds that the steps to come will take at the present pace.
+        document_pairs: Σ Lᵢ² over the documents in the step's sequences, out of B·T² pairs of tokens; nothing where
+            documents are not kept apart.
     """
 
     step: int
@@ -68,6 +70,7 @@ class Step:
     epoch: float
     warm_up: bool
     remaining_s: float
+    document_pairs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

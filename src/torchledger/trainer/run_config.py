@@ -83,6 +83,15 @@ class MixturePart:
     data: Path
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        _refuse("mixture", self.find_mistakes(_fields(self)))
+
+    @staticmethod
+    def find_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
+        """What is wrong with the fields that are given, as (path, message)."""
+        if not 0 < given.get("weight", 1.0) < math.inf:
+            yield "weight", f"must be above 0 and finite, is {given['weight']}; leave out what shall not be drawn from"
+
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
@@ -110,6 +119,7 @@ class RunConfig:
         strategy: how the work is spread over ranks; all ones takes every rank that `torchrun` started as data parallel.
         token_file: what a token file given as `data` cannot say itself.
         mixture: further prepared folders or token files, drawn from by weight; empty trains on `data` alone.
+        data_weight: the share of `data` itself, relative to the weights of the mixture.
         permanent_interval: steps between checkpoints that no later one deletes; 0 keeps none for ever.
         async_checkpoint: whether checkpoints are written while training goes on.
         deterministic: whether an operation that does not repeat bit for bit is refused.
@@ -138,6 +148,7 @@ class RunConfig:
     strategy: Strategy = field(default_factory=Strategy)
     token_file: TokenFileConfig = field(default_factory=TokenFileConfig)
     mixture: tuple[MixturePart, ...] = ()
+    data_weight: float = 1.0
     permanent_interval: int = 0
     async_checkpoint: bool = False
     deterministic: bool = False
@@ -187,6 +198,8 @@ def _own_mistakes(given: Mapping[str, Any], model: ModelSpec | None = None) -> I
         value = given.get(name)
         if value is not None and value < least:
             yield name, f"must be at least {least}, is {value}"
+    if not 0 < given.get("data_weight", 1.0) < math.inf:
+        yield "data_weight", f"must be above 0 and finite, is {given['data_weight']}"
     name = given.get("name", "run")
     if not name or "/" in name or "\\" in name or name.startswith("."):
         yield "name", f"{name!r} becomes a folder: it needs at least one letter, and has no slash or leading dot"

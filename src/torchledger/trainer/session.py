@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchledger.trainer.batches import Batches, ValidationBatches
 from torchledger.trainer.checkpoint import latest_checkpoint, load_optimizer, load_weights
 from torchledger.trainer.errors import CheckpointError, OutOfMemory
 from torchledger.trainer.events import Evaluated, Finished, Sampled, Saved, Started, Step, Warned
@@ -29,6 +28,7 @@ from torchledger.trainer.seeds import dropout_seed
 from torchledger.trainer.selfcheck import check_loss, compare
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import StepResult, build_step, micro_batches
+from torchledger.trainer.stream import training_batches, validation_batches
 from torchledger.trainer.validation import evaluate
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Session:
             self.first_step = self._load(checkpoint, allow_changes) if checkpoint is not None else 0
         except (RuntimeError, MemoryError) as error:
             raise out_of_memory(error, None) or error from error
-        recipe, config = setup.recipe, setup.config
+        config = setup.config
         self._saver = Saver(
             folder.checkpoints,
             keep=config.keep,
@@ -87,24 +87,8 @@ class Session:
             asynchronous=config.async_checkpoint,
             group=self._group(),
         )
-        self.batches = Batches(
-            setup.data.train,
-            recipe.batch_size,
-            recipe.sequence_length,
-            recipe.seed,
-            self.first_step,
-            rank=setup.ranks.data_rank(setup.strategy.tensor_parallel),
-            world_size=setup.strategy.data_parallel,
-            device=setup.device,
-        )
-        mine = setup.local_recipe.micro_batch_size
-        self.validation = ValidationBatches(
-            setup.data.validation,
-            mine,
-            recipe.sequence_length,
-            max_batches=config.eval_batches * (recipe.micro_batch_size // mine) or None,
-            device=setup.device,
-        )
+        self.batches = training_batches(setup, self.first_step)
+        self.validation = validation_batches(setup)
         self._writer = MetricsWriter(folder.metrics_path, self.first_step) if setup.ranks.is_first else None
         self._wait_for_all()  # nobody reads what the first rank has not cut off yet
         rows = read_metrics(folder.metrics_path)
@@ -305,6 +289,7 @@ class Session:
             peak_resident_bytes=peak_resident_bytes(),
             device_peak_bytes=torch.cuda.max_memory_allocated(self.setup.device) if on_cuda else None,
             epoch=self.batches.epochs(step + 1),
+            document_pairs=self.batches.squared_lengths(step) if recipe.document_mask else None,
             warm_up=warm_up,
             remaining_s=(recipe.num_steps - step - 1) * pace,
         )

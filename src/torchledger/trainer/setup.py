@@ -13,10 +13,12 @@ from torchledger.trainer.errors import SetupError
 from torchledger.trainer.identity import Identity, numerics
 from torchledger.trainer.kernel import choose_kernel
 from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
+from torchledger.trainer.mixed_data import MixedPart, data_identity, mixture_words, open_mixture
 from torchledger.trainer.precision import choose_precision
 from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.run_config import RunConfig
 from torchledger.trainer.run_data import RunData, open_run_data
+from torchledger.trainer.stream import document_words
 from torchledger.trainer.unbuilt import require_built, require_built_recipe
 
 __all__ = ["Setup", "resolve"]
@@ -34,6 +36,7 @@ class Setup:
         device: where it trains.
         assumptions: what was decided without being asked, in words.
         ranks: which process of how many this is.
+        mixture: the further parts that are trained on.
     """
 
     config: RunConfig
@@ -43,6 +46,7 @@ class Setup:
     device: torch.device
     assumptions: tuple[str, ...]
     ranks: Ranks = field(default_factory=Ranks)
+    mixture: tuple[MixedPart, ...] = ()
 
     @property
     def strategy(self) -> Strategy:
@@ -61,18 +65,21 @@ class Setup:
 
     @property
     def num_windows(self) -> int:
-        """Windows of the recipe's sequence length in the training tokens."""
+        """Windows of the recipe's sequence length in the training tokens of `data`."""
         return (self.data.train.num_tokens - 1) // self.recipe.sequence_length
 
     @property
     def epochs(self) -> float:
-        """How many times the run passes over the training data; 1.5 is once and a half."""
-        return self.recipe.num_steps * self.recipe.batch_size / self.num_windows
+        """How many times the run passes over the training data; 1.5 is once and a half. Of a mixture, over `data`."""
+        weight = self.config.data_weight
+        share = weight / (weight + sum(part.weight for part in self.mixture))
+        return self.recipe.num_steps * self.recipe.batch_size * share / self.num_windows
 
     @property
     def identity(self) -> Identity:
         """What determines the run bit for bit, with the thread count that is set now."""
-        data = {"train_sha256": self.data.train_sha256, "tokenizer_hash": self.data.tokenizer_hash}
+        weight, has_documents = self.config.data_weight, self.recipe.document_mask
+        data = data_identity(self.data, weight, self.mixture, has_documents=has_documents)
         return Identity(self.spec, self.recipe, data, numerics(self.device, self.ranks.size))
 
 
@@ -99,8 +106,11 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     specs.check.require(spec)
     specs.require_recipe(config.recipe, spec)
     data = open_run_data(config.data, config.token_file, spec.vocab_size)
-    _check_data(spec, config.recipe, data)
+    mixture = open_mixture(config.mixture, data, config.token_file, spec.vocab_size)
+    for each in (data, *(part.data for part in mixture)):
+        _check_data(spec, config.recipe, each)
     data = data.proven()
+    mixture = tuple(replace(part, data=part.data.proven()) for part in mixture)
     device = devices.resolve(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
@@ -119,8 +129,9 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         num_threads=torch.get_num_threads(),
         sample=config.sample if data.tokenizer_path is not None else replace(config.sample, length=0),
     )
-    setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks)
-    return replace(setup, assumptions=(*data.assumptions, *reasons, *_epochs(setup), *_spread(setup)))
+    setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks, mixture)
+    said = (*_epochs(setup), *document_words(setup), *_spread(setup))
+    return replace(setup, assumptions=(*data.assumptions, *reasons, *said))
 
 
 def _spread(setup: Setup) -> list[str]:
@@ -176,6 +187,10 @@ def _decide(config: RunConfig, spec: ModelSpec, device: torch.device) -> tuple[R
 
 
 def _epochs(setup: Setup) -> list[str]:
+    if setup.mixture:
+        recipe = setup.recipe
+        num_samples = recipe.num_steps * recipe.batch_size
+        return mixture_words(setup.data, setup.config.data_weight, setup.mixture, num_samples, recipe.sequence_length)
     if setup.epochs <= 1:
         return []
     tokens = f"{setup.data.train.num_tokens:,}"
