@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from torchledger.cli import prediction
-from torchledger.cli.prediction import _peak_bytes, _probed, disagreement, look
+from torchledger.cli.prediction import Prediction, _peak_bytes, _probed, disagreement, look
 from torchledger.formula import count
 from torchledger.ledger import Ledger, Line, Work
+from torchledger.meter import Scratch
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
+from torchledger.trainer.checkpoint import state_of
+from torchledger.trainer.step import build_step, example_batch
 
 TINY = ModelSpec("tiny", 64, 16, 2, 32, AttentionSpec(4), MlpSpec(64))
 SETUP = SimpleNamespace(spec=TINY, device=torch.device("cpu"))
@@ -43,3 +46,19 @@ def test_a_disagreement_names_the_account_and_the_gap():
     assert disagreement(by_formula, trace) == ()
     extra = Ledger((Line("layers.*.extra", "matmul", Work.of_flops(12), "matmul"),))
     assert disagreement(by_formula + extra, trace) == ("layers.*.extra matmul forward fp32: formula +12 FLOPs",)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_checkpoint_beside_training_takes_its_state_once_more(device):
+    """What is foretold of the copy is the bytes that the saver copies; on a CPU a run must have room for it."""
+    recipe = Recipe(batch_size=8, sequence_length=16, num_tokens=1280)
+    step = build_step(TINY, recipe)
+    step(example_batch(recipe), 0)
+    copied = sum(tensor.nbytes for tensor in state_of(step.model, step.optimizer).values())
+    asked = SimpleNamespace(config=SimpleNamespace(async_checkpoint=True), device=torch.device(device))
+    nothing = dict.fromkeys(("ledger", "profile", "time"))
+    predicted = Prediction(setup=asked, trace=look(TINY, recipe), scratch=Scratch(), free_bytes=0, heap="", **nothing)
+    assert predicted.copied_bytes == copied
+    assert predicted.needed_bytes == predicted.peak.peak_bytes + (copied if device == "cpu" else 0)
+    asked.config.async_checkpoint = False
+    assert predicted.copied_bytes == 0

@@ -1,11 +1,14 @@
 import errno
+import json
 import os
+import pickle
 import resource
 import signal
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from torchledger.spec import MoeSpec, OptimizerSpec, Recipe
 from torchledger.trainer.checkpoint import (
@@ -19,7 +22,7 @@ from torchledger.trainer.checkpoint import (
 )
 from torchledger.trainer.errors import CheckpointError, CheckpointMismatch
 from torchledger.trainer.identity import Identity, numerics
-from torchledger.trainer.manifest import Manifest
+from torchledger.trainer.manifest import Manifest, checksum
 from torchledger.trainer.optimizer import optimizer_state
 from torchledger.trainer.step import build_step, example_batch
 
@@ -193,3 +196,47 @@ def test_leftovers_of_a_kill_are_cleared(step, tmp_path):
     ]
     assert names(tmp_path) == ["step-00000001"]
     assert latest_checkpoint(tmp_path) == whole
+
+
+def test_a_checkpoint_of_the_first_schema_still_loads(step, tmp_path):
+    """Whole-file checksums, tensors without their own, files of safetensors' own writer: schema /1, bit for bit."""
+    folder = tmp_path / "step-00000001"
+    folder.mkdir()
+    files = {}
+    parts = {"weights": model_state(step.model), "optimizer": optimizer_state(step.model, step.optimizer)}
+    for part, tensors in parts.items():
+        path = folder / f"{part}.safetensors"
+        save_file({name: tensor.detach().clone() for name, tensor in tensors.items()}, path)
+        about = {n: {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for n, t in tensors.items()}
+        files[path.name] = {"num_bytes": path.stat().st_size, "crc32": checksum(path), "tensors": about}
+    identity = Identity(step.model.spec, RECIPE, {}, numerics(torch.device("cpu"))).to_dict()
+    row = {"schema": "torchledger.checkpoint/1", "step": 1, **identity, "metrics": {"loss": 2.5}, "files": files}
+    (folder / "manifest.json").write_text(json.dumps(row))
+    other = build_step(step.model.spec, replace(RECIPE, seed=99))
+    manifest = load_weights(folder, other.model)
+    load_optimizer(folder, manifest, other.model, other.optimizer)
+    assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(step).items())
+    after = optimizer_state(other.model, other.optimizer)
+    assert all(torch.equal(tensor, after[name]) for name, tensor in parts["optimizer"].items())
+    assert manifest.check_loss is None
+    content = bytearray((folder / "weights.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "weights.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged: its checksum does not match"):
+        load_weights(folder, other.model)
+
+
+def test_reading_runs_no_code(step, tmp_path, monkeypatch):
+    """Neither saving nor loading goes through pickle: with it taken away all of it works."""
+
+    def refused(*_args, **_options):
+        raise AssertionError("pickle was used")
+
+    for name in ("load", "loads", "Unpickler", "dump", "dumps"):
+        monkeypatch.setattr(pickle, name, refused)
+    monkeypatch.setattr(torch, "load", refused)
+    monkeypatch.setattr(torch, "save", refused)
+    path = save(tmp_path, step, 1)
+    other = build_step(step.model.spec, replace(RECIPE, seed=99))
+    load_optimizer(path, load_weights(path, other.model), other.model, other.optimizer)
+    assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(step).items())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchledger.config import ConfigError
-from torchledger.spec import OptimizerSpec, Recipe
+from torchledger.spec import OptimizerSpec, Recipe, Strategy
 from torchledger.trainer.identity import Identity, numerics
 
 RECIPE = Recipe(batch_size=4, sequence_length=16, num_tokens=6400, optimizer=OptimizerSpec(learning_rate=1e-2))
@@ -66,3 +66,24 @@ def test_a_field_of_a_later_version_is_an_error(identity):
     row["spec"]["num_wings"] = 2
     with pytest.raises(ConfigError, match="num_wings"):
         Identity.from_dict(row)
+
+
+def test_another_number_of_ranks_or_layout_is_a_change(identity):
+    """Two ranks in place of one, and shards in place of replicas, are told with what they do to the sums."""
+    cpu = torch.device("cpu")
+    replicas = replace(identity, numerics=numerics(cpu, 2, Strategy(data_parallel=2)))
+    shards = replace(identity, numerics=numerics(cpu, 2, Strategy(data_parallel=2, shard_level=3)))
+    changes = {change.field: str(change) for change in identity.changes(replicas, 0)}
+    assert changes.keys() == {"numerics.world_size", "numerics.layout"}
+    assert changes["numerics.world_size"].startswith(
+        "numerics.world_size: 1 in the checkpoint, 2 now (the same batches"
+    )
+    assert [change.field for change in replicas.changes(shards, 0)] == ["numerics.layout"]
+
+
+def test_what_only_moves_transfers_is_no_change():
+    """When weights are fetched changes no sum, and one process has no layout at all."""
+    cpu = torch.device("cpu")
+    a, b = (numerics(cpu, 2, Strategy(data_parallel=2, shard_level=3, prefetch=n)) for n in (1, 2))
+    assert a == b
+    assert "layout" not in numerics(cpu, 1, Strategy(shard_level=3))

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from torchledger.formula import count, num_parameters
+from torchledger.formula.precision import FORMATS
 from torchledger.ledger import CONTRACTIONS, Ledger
 from torchledger.machine.profile import MachineProfile
 from torchledger.memory import Peak
@@ -23,6 +24,7 @@ from torchledger.tracer.targets.target import TargetName
 from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, example_batch
+from torchledger.units import format_bytes
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
@@ -76,7 +78,7 @@ class Prediction:
     @property
     def peak_flops_per_s(self) -> float | None:
         """The largest matmul rate measured here in the run's format: the practical peak that MFU is held against."""
-        return self.profile.peak(self.setup.recipe.precision)
+        return self.profile.peak(FORMATS[self.setup.recipe.precision].product)
 
     @property
     def step_s(self) -> float:
@@ -92,7 +94,20 @@ class Prediction:
     @property
     def is_fitting(self) -> bool:
         """Whether the predicted peak is within the free memory."""
-        return self.peak.peak_bytes <= self.free_bytes
+        return self.needed_bytes <= self.free_bytes
+
+    @property
+    def copied_bytes(self) -> int:
+        """Parameters and optimizer state once more, while a checkpoint is written beside training; 0 where none is."""
+        if not self.setup.config.async_checkpoint:
+            return 0
+        parts = self.tensor_peak.by_part()
+        return parts.get("parameters", 0) + parts.get("optimizer state", 0)
+
+    @property
+    def needed_bytes(self) -> int:
+        """The peak of a step, on a CPU with the copy of a checkpoint beside it; the copy never is on a GPU."""
+        return self.peak.peak_bytes + (self.copied_bytes if self.setup.device.type == "cpu" else 0)
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -110,13 +125,15 @@ class Prediction:
             "parts_bytes": tensors.by_part(),
             "peak_bytes": peak.peak_bytes,
             "scratch_bytes": peak.peak_bytes - tensors.peak_bytes,
+            "checkpoint_copy_bytes": self.copied_bytes,
             "free_bytes": self.free_bytes,
             "step_s": self.step_s,
             "seconds_by_kind": dict(self.time.by_kind),
             "tokens_per_s": recipe.tokens_per_step / self.step_s,
             "mfu": self.mfu,
             "peak_flops_per_s": self.peak_flops_per_s,
-            "peak_source": f"largest matmul measured on {self.profile.device}, {self.profile.num_threads} threads",
+            "peak_source": f"largest {FORMATS[recipe.precision].product} matmul measured on {self.profile.device}, "
+            f"{self.profile.num_threads} threads",
             "num_steps": self.num_steps,
             "run_s": self.step_s * self.num_steps,
             "num_tokens": recipe.num_tokens,
@@ -133,6 +150,11 @@ class Prediction:
             "MFU is held against the largest matmul measured here, not against a data sheet",
             "seconds are of training steps alone: evaluation, saving and sampling come on top",
         ]
+        if self.copied_bytes:
+            own.append(
+                f"a checkpoint that is written beside training takes {format_bytes(self.copied_bytes)} of host memory "
+                "meanwhile, beside the peak of a step: parameters and optimizer state once more"
+            )
         if self.heap:
             own.append(self.heap)
         if self.setup.device.type == "cpu" and not self.scratch.internal_bytes:
@@ -183,7 +205,7 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     free_bytes = facts(device).free_bytes  # before probes, whose memory stays in the process for the steps
     trace = look(setup.spec, setup.local_recipe, strategy=setup.strategy, ranks=setup.ranks)
     scratch = _probed(trace, device, free_bytes, on_progress)
-    formats = tuple(dict.fromkeys(("fp32", recipe.precision)))
+    formats = tuple(dict.fromkeys(("fp32", FORMATS[recipe.precision].product)))
     profile = calibrate(device, formats=formats, on_progress=on_progress)
     return Prediction(
         setup=setup,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         "torchledger train run.toml --set recipe.batch_size=16",
         "torchledger train run.toml --dry-run         the prediction alone",
         "torchledger train --resume runs/latest       go on, bit for bit as if never stopped",
+        "torchrun --nproc-per-node 2 -m torchledger train run.toml    on two ranks",
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
@@ -146,7 +147,7 @@ def _check_fit(prediction: Prediction, force: bool) -> None:
     from torchledger.cli.prediction import what_would_fit
     from torchledger.view.run import fit_lines
 
-    told = fit_lines(prediction.peak.peak_bytes, prediction.free_bytes)
+    told = fit_lines(prediction.needed_bytes, prediction.free_bytes)
     if prediction.is_fitting:
         return
     if force:

@@ -8,10 +8,17 @@ import torch
 
 from torchledger import config
 from torchledger.meter import device as devices
-from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.trainer.schedule import learning_rate
 
 __all__ = ["Change", "Identity", "numerics"]
+
+_SAME_SUMS = ("prefetch", "reshard", "overlap_data")  # when weights and gradients travel, not what is added to what
+_NOTES = {
+    "numerics.world_size": "the same batches in the same order; sums over ranks are rounded otherwise",
+    "numerics.layout": "the same batches in the same order; sums over ranks are rounded otherwise",
+    "numerics.num_threads": "sums are cut otherwise",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +98,21 @@ class Identity:
             for change in _differing("recipe", _leaves(self.recipe), _leaves(now.recipe))
         ]
         others = [
-            change
+            replace(change, note=_NOTES.get(change.field, ""))
             for part in ("data", "numerics")
             for change in _differing(part, getattr(self, part), getattr(now, part))
         ]
         return (*recipe, *others)
 
 
-def numerics(device: torch.device, world_size: int = 1) -> dict[str, Any]:
+def numerics(device: torch.device, world_size: int = 1, strategy: Strategy | None = None) -> dict[str, Any]:
     """What decides the last bits beside model, recipe and data.
 
-    The number of threads cuts sums differently; the processor and its features choose kernels and how they cut their
-    work; versions change both.
+    The number of threads cuts sums differently, and so does how work is spread over ranks; the processor and its
+    features choose kernels and how they cut their work; versions change both. Where there are several ranks `layout`
+    says what of the strategy is not as it is by default; one process has none.
     """
+    layout = {} if strategy is None or world_size == 1 else {"layout": _layout(strategy)}
     return {
         "device": device.type,
         "device_name": devices.facts(device).name,
@@ -111,7 +120,15 @@ def numerics(device: torch.device, world_size: int = 1) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "world_size": world_size,
+        **layout,
     }
+
+
+def _layout(strategy: Strategy) -> str:
+    """What of it changes sums, as words."""
+    plain, asked = _leaves(Strategy()), _leaves(strategy)
+    words = [f"{name} {value}" for name, value in asked.items() if value != plain.get(name) and name not in _SAME_SUMS]
+    return ", ".join(words)
 
 
 def _leaves(value: Any) -> dict[str, Any]:
