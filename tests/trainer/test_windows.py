@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchledger.trainer import windows
 from torchledger.trainer.tokenfile import TokenFile, TokenFileError
 from torchledger.trainer.tokenwriter import TokenFileWriter
 from torchledger.trainer.windows import HAS_PREADV, WindowReader
@@ -62,6 +63,23 @@ def test_short_reads_are_finished(token_file, monkeypatch):
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:33]], offset))
     assert reader.read([3, 900]).tolist() == [whole[3:53].tolist(), whole[900:950].tolist()]
     reader.close()
+
+
+@pytest.mark.skipif(not (HAS_PREADV and windows.HAS_ADVICE), reason="no preadv or no advice here")
+@pytest.mark.parametrize(("limit_s", "is_told"), [(0.0, True), (1e9, False)])
+def test_after_slow_windows_the_system_is_told_what_comes(token_file, monkeypatch, limit_s, is_told):
+    """Once windows come slowly, all of the next batch's are announced before the first is read; the ids are the same."""
+    told, whole = [], token_file.read(0, 1000)
+    monkeypatch.setattr(windows, "SLOW_WINDOW_S", limit_s)
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, length, advice: told.append((offset, length, advice)))
+    reader = WindowReader(token_file, 2, 50)
+    reader.read([3, 900])
+    assert told == []
+    assert reader.read([700, 20]).tolist() == [whole[700:750].tolist(), whole[20:70].tolist()]
+    reader.close()
+    size = token_file.header.itemsize
+    wanted = [(token_file.payload_start + start * size, 50 * size, os.POSIX_FADV_WILLNEED) for start in (700, 20)]
+    assert told == (wanted if is_told else [])
 
 
 @pytest.mark.skipif(not HAS_PREADV, reason="no preadv here")

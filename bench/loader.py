@@ -1,0 +1,117 @@
+"""The loader beside that of public tutorials: tokens a second from the page cache and from disk, memory, seeking.
+
+    python bench/loader.py [--tokens 1e9] [--folder /tmp]
+
+Makes a file of random uint16 ids (2 GB for 1e9), reads batches of 64 x 1,024 windows out of it, and deletes it. "CPU"
+is tokens over the CPU seconds of the thread that reads, which holds on a busy machine; "wall" is over seconds. The
+baseline is nanoGPT's `get_batch` (a memory map opened anew for each batch, two slices and two casts a row).
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from torchledger.trainer.batches import Batches
+from torchledger.trainer.loader import WeightedFile
+from torchledger.trainer.resident import resident_bytes
+from torchledger.trainer.tokenfile import TokenFile
+from torchledger.trainer.tokenwriter import TokenFileWriter
+
+BATCH, LENGTH = 64, 1024
+VOCAB_SIZE, END_OF_TEXT, DOCUMENT = 50_257, 50_256, 1000
+WARM_BATCHES, REPEATS, LONG, COLD_BATCHES = 150, 10, 1500, 40
+TOKENS = BATCH * LENGTH
+
+
+def make(path: Path, num_tokens: int) -> TokenFile:
+    """Random ids in documents of 1,000 tokens."""
+    rng = np.random.default_rng(0)
+    with TokenFileWriter(path, vocab_size=VOCAB_SIZE, end_of_text_id=END_OF_TEXT, tokenizer_hash="none") as out:
+        for _ in range(num_tokens // DOCUMENT):
+            out.write(rng.integers(0, END_OF_TEXT, DOCUMENT, np.uint16))
+            out.end_document()
+    return TokenFile.open(path)
+
+
+def tutorial(token_file: TokenFile) -> Callable[[int], object]:
+    """`get_batch` of nanoGPT's train.py."""
+
+    def get_batch(_: int) -> object:
+        data = np.memmap(token_file.path, np.uint16, "r", token_file.payload_start, (token_file.num_tokens,))
+        ix = torch.randint(len(data) - LENGTH, (BATCH,)).tolist()
+        x = torch.stack([torch.from_numpy(data[i : i + LENGTH].astype(np.int64)) for i in ix])
+        y = torch.stack([torch.from_numpy(data[i + 1 : i + 1 + LENGTH].astype(np.int64)) for i in ix])
+        return x, y
+
+    return get_batch
+
+
+def rate(read: Callable[[int], object], batches: int, repeats: int) -> tuple[float, float]:
+    """Mtok/s of the best repeat, by the thread's CPU seconds and by the clock."""
+    cpu, wall = [], []
+    for repeat in range(repeats):
+        begin, begin_wall = time.thread_time(), time.perf_counter()
+        for n in range(repeat * batches, (repeat + 1) * batches):
+            read(n)
+        cpu.append(time.thread_time() - begin)
+        wall.append(time.perf_counter() - begin_wall)
+    tokens = batches * TOKENS / 1e6
+    return tokens / min(cpu), tokens / min(wall)
+
+
+def evict(path: Path) -> None:
+    """Drop the file's pages from the page cache."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def measure(token_file: TokenFile) -> None:
+    """Print the table."""
+    for _ in token_file.chunks():  # into the page cache
+        pass
+    halves = [WeightedFile(token_file.part(0, token_file.num_tokens // 2), 3), WeightedFile(token_file, 1)]
+    print(f"{'from the page cache':44}{'CPU Mtok/s':>12}{'wall Mtok/s':>13}")
+    cases = {"one file": (token_file, False), "mixture of two": (halves, False), "with documents": (token_file, True)}
+    for name, (data, documents) in cases.items():
+        with Batches(data, BATCH, LENGTH, 0, documents=documents) as batches:
+            batches.batch(0)
+            print(f"{name:44}{'{:12.0f}{:13.0f}'.format(*rate(batches.batch, WARM_BATCHES, REPEATS))}")
+    with Batches(token_file, BATCH, LENGTH, 0) as batches:
+        next(batches)
+        before = resident_bytes()
+        print(f"{'one file, read ahead':44}{'':12}{rate(lambda _: next(batches), LONG, 1)[1]:13.0f}")
+        grown = (resident_bytes() - before) / 2**20
+    print(f"{'nanoGPT get_batch':44}{'{:12.0f}{:13.0f}'.format(*rate(tutorial(token_file), WARM_BATCHES // 5, 5))}")
+    print(f"resident memory grew by {grown:.1f} MiB over {LONG:,} batches")
+    begin = time.perf_counter()
+    with Batches(token_file, BATCH, LENGTH, 0, start=10**9) as batches:
+        next(batches)
+    print(f"batch 1,000,000,000 after {1e3 * (time.perf_counter() - begin):.1f} ms")
+    evict(token_file.path)
+    with Batches(token_file, BATCH, LENGTH, 1) as batches:
+        cold = rate(batches.batch, COLD_BATCHES, 1)[1]
+    evict(token_file.path)
+    print(f"from disk: {cold:.1f} Mtok/s; nanoGPT {rate(tutorial(token_file), COLD_BATCHES, 1)[1]:.1f}")
+
+
+def main() -> None:
+    """Make the file, measure, delete it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=float, default=1e9)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        measure(make(Path(folder) / "ids.tokens", int(options.tokens)))
+
+
+if __name__ == "__main__":
+    main()
