@@ -1,5 +1,6 @@
-import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -43,22 +44,50 @@ def test_only_a_few_groups_are_held():
 
     encoded = encode_groups(stream(), ByteTokenizer(), 2)
     next(encoded)
-    assert len(taken) == room.GROUPS_AHEAD * 2
+    assert len(taken) == 2 + 1
     encoded.close()
 
 
 def test_a_process_that_dies_is_told(monkeypatch):
     """A worker that is killed ends the work with a message, not with a hang."""
+    started, real = [], room.subprocess.Popen
+    monkeypatch.setattr(room.subprocess, "Popen", lambda *a, **k: started.append(real(*a, **k)) or started[-1])
 
     def stream():
         yield [piece("x")]
-        from multiprocessing import active_children
-
-        for child in active_children():
-            os.kill(child.pid, signal.SIGKILL)
+        for process in started:
+            process.send_signal(signal.SIGKILL)
         yield [piece("y")]
         yield [piece("z")]
 
-    monkeypatch.setattr(room, "GROUPS_AHEAD", 1)
     with pytest.raises(TokenizerError, match="has died"):
         list(encode_groups(stream(), ByteTokenizer(), 2))
+    assert all(process.poll() is not None for process in started)
+
+
+def test_no_worker_outlives_the_work(monkeypatch):
+    """Whether the ids are taken to the end or not, every process has ended afterwards."""
+    started, real = [], room.subprocess.Popen
+    monkeypatch.setattr(room.subprocess, "Popen", lambda *a, **k: started.append(real(*a, **k)) or started[-1])
+    encoded = encode_groups(([piece("x")] for _ in range(9)), ByteTokenizer(), 2)
+    next(encoded)
+    encoded.close()
+    list(encode_groups([[piece("x")]], ByteTokenizer(), 2))
+    assert [process.poll() is not None for process in started] == [True] * 4
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from torchledger.trainer.prepare import prepare
+print(prepare(sys.argv[1], sys.argv[2], tokenizer="bytes", validation_fraction=0.3, num_workers=2).train.num_tokens > 0)
+"""
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    """A script that prepares at its top level, with workers, is not run again by them."""
+    (tmp_path / "x.jsonl").write_text('{"text": "some words"}\n' * 40)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "x.jsonl"), str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
