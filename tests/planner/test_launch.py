@@ -234,8 +234,9 @@ def test_torchtitan_flags_read_back_as_the_layout():
         ("fsdp2", {"shard_level": 2}, {}, "not level 2"),
         ("deepspeed", {"pipeline_parallel": 2}, {}, "pipeline parallel over 2"),
         ("deepspeed", {}, {"recompute": "full"}, "full recompute"),
-        ("torchledger", {"data_parallel": 8}, {}, "not on 8 ranks"),
-        ("torchledger", {}, {"recompute": "selective"}, "whole layers"),
+        ("torchledger", {"data_parallel": 8, "shard_level": 2}, {}, "no level 2"),
+        ("torchledger", {"pipeline_parallel": 2}, {}, "no pipeline parallelism"),
+        ("torchledger", {"tensor_parallel": 2, "overlap_tensor": True}, {}, "no tensor parallel collective"),
     ],
 )
 def test_what_a_stack_cannot_do_is_a_named_reason(target, change, asked, reason):
@@ -338,6 +339,19 @@ def test_our_own_train_takes_the_settings():
     assert set(said.words[5::2]) == {"--set"}
     read = config.load(None, Recipe, table={}, sets=[each.removeprefix("recipe.") for each in sets]).value
     assert read == replace(recipe, accumulation_steps=4)  # 16 sequences, 4 at once
+
+
+def test_our_own_train_takes_the_layout():
+    """Started by torchrun on so many ranks, with settings that mean the layout, and micro-batches that mean its."""
+    from torchledger import config
+
+    layout = Strategy(data_parallel=4, shard_level=3, tensor_parallel=2, sequence_parallel=True, micro_batch_size=2)
+    said = launch(DENSE, Recipe(batch_size=16, sequence_length=256, precision="bf16"), layout, CLUSTER, "torchledger")
+    assert said.is_exact
+    assert said.words[:3] == ("torchrun", "--nnodes=1", "--nproc-per-node=8")
+    sets = [each.removeprefix("strategy.") for each in said.words if each.startswith("strategy.")]
+    assert config.load(None, Strategy, table={}, sets=sets).value == replace(layout, micro_batch_size=0)
+    assert "recipe.accumulation_steps=2" in said.words  # 16 sequences over 4 replicas, 2 at once
 
 
 def test_the_command_is_one_that_a_shell_reads():

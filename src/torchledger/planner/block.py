@@ -124,6 +124,7 @@ def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy
         element_bytes=element_bytes,
         regathers=stack.regathers_inputs,
         routes_first=stack.routes_first,
+        sum_bytes=2 if meant_precision(recipe, stack) in {"bf16", "fp16"} else None,  # autocast: matmuls give 16 bits
     )
     return with_recompute(once, recipe.recompute)
 

@@ -78,6 +78,7 @@ def layer_exchanges(
     element_bytes: int,
     regathers: bool,
     routes_first: bool = False,
+    sum_bytes: int | None = None,
 ) -> tuple[Exchange, ...]:
     """Of one layer.
 
@@ -91,13 +92,16 @@ def layer_exchanges(
             whole.
         routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
             gather them; otherwise every one of those sends all of them.
+        sum_bytes: of a partial result that matmuls give, which under autocast is narrower than the stream that it is
+            added to; nothing is the stream's.
     """
+    narrow = element_bytes if sum_bytes is None else sum_bytes
     # experts that are not cut exchange tokens instead
     whole = is_moe and strategy.expert_tensor_parallel == 1
     gathers_later = is_moe and routes_first and strategy.expert_parallel > 1 and strategy.sequence_parallel
     routed = whole or gathers_later
     found = [
-        *_tensor(spec, recipe, strategy, is_routed=routed, element_bytes=element_bytes, regathers=regathers),
+        *_tensor(spec, recipe, strategy, is_routed=routed, formats=(element_bytes, narrow), regathers=regathers),
         *_context(spec, recipe, strategy, element_bytes),
     ]
     if is_moe:
@@ -156,11 +160,12 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
 def _tensor(
-    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_routed: bool, element_bytes: int, regathers: bool
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_routed: bool, formats: tuple[int, int], regathers: bool
 ) -> Iterator[Exchange]:
+    """`formats` are bytes of an element of the stream and of a partial result."""
     if strategy.tensor_parallel == 1:
         return
-    size = stream_bytes(spec, recipe, strategy, element_bytes)
+    size, partial = (stream_bytes(spec, recipe, strategy, each) for each in formats)
     # an expert that every token visits is cut as a layer without experts is
     shared = spec.moe is not None and spec.moe.shared_intermediate_size != 0
     modules = ["layers.*.attention"]
@@ -168,13 +173,15 @@ def _tensor(
         modules.append("layers.*.mlp")
     for module in modules:
         if not strategy.sequence_parallel:
-            yield Exchange(module, "all_reduce", size, "forward", "tensor")
+            yield Exchange(module, "all_reduce", partial, "forward", "tensor")
             yield Exchange(module, "all_reduce", size, "backward", "tensor")
             continue
         cut = strategy.tensor_parallel if strategy.overlap_tensor else 0
         for phase in _PHASES:
             for op in _SPLIT_REDUCE:
-                yield Exchange(module, op, size, phase, "tensor", num_chunks=cut, is_hidden=cut > 0)
+                is_sum = (op == "reduce_scatter") == (phase == "forward")  # or its gradient
+                num_bytes = partial if is_sum else size
+                yield Exchange(module, op, num_bytes, phase, "tensor", num_chunks=cut, is_hidden=cut > 0)
         if regathers:
             yield Exchange(module, "all_gather", size, "backward", "tensor", is_hidden=True)
 

@@ -156,14 +156,27 @@ def _starter(num_ranks: int, cluster: Cluster, chips_per_host: int | None) -> tu
         per_host = min(per_host, num_ranks)
         if num_ranks > per_host:
             assumed = (f"hosts have {per_host} chips each",)
+    words, notes = torchrun_words(num_ranks, per_host)
+    return words, (*assumed, *notes)
+
+
+def torchrun_words(num_ranks: int, per_host: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """How `torchrun` starts so many ranks on one host, and what there is to know.
+
+    Raises:
+        PlanError: hosts that the ranks do not fill.
+
+    >>> torchrun_words(8, 8)
+    (('torchrun', '--nnodes=1', '--nproc-per-node=8'), ())
+    """
     if per_host < 1 or num_ranks % per_host:
         raise PlanError(f"{num_ranks} ranks do not fill hosts of {per_host} chips; say how many a host has")
     num_hosts = num_ranks // per_host
     words = ["torchrun", f"--nnodes={num_hosts}", f"--nproc-per-node={per_host}"]
     if num_hosts > 1:
         words += ["--rdzv-backend=c10d", "--rdzv-endpoint=$HEAD_NODE:29500"]
-        assumed = (*assumed, "run it on every host, with HEAD_NODE set to the name of one of them")
-    return tuple(words), assumed
+        return tuple(words), ("run it on every host, with HEAD_NODE set to the name of one of them",)
+    return tuple(words), ()
 
 
 @cache

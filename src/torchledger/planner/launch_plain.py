@@ -107,13 +107,15 @@ def deepspeed(_spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts
 
 
 def torchledger(_spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) -> Said:
-    """Settings of the recipe over a run's TOML."""
+    """Settings of the recipe and the layout over a run's TOML."""
     said = Said(facts)
-    refuse_unless_alone(said, strategy)
+    for name in ("pipeline", "context", "expert"):
+        ranks = getattr(strategy, f"{name}_parallel")
+        said.refuse_if(ranks > 1, f"train has no {name} parallelism, over {ranks} ranks or any")
+    level = strategy.shard_level
+    said.refuse_if(level in {1, 2}, f"train replicates (level 0) or shards all (level 3), and has no level {level}")
+    said.refuse_if(strategy.overlap_tensor, "train cuts up no tensor parallel collective")
     refuse_common(said, recipe)
-    said.refuse_if(strategy.data_parallel > 1, f"train runs on one device, not on {strategy.data_parallel} ranks")
-    said.refuse_if(recipe.recompute == "selective", "train recomputes whole layers or nothing")
-    said.refuse_if(recipe.recompute_layers, "train recomputes all layers or none")
     said.refuse_if(recipe.optimizer.kind not in {"adamw", "sgd"}, f"train has no optimizer {recipe.optimizer.kind}")
     said.refuse_if(recipe.precision not in {"fp32", "bf16"}, f"train has no precision {recipe.precision}")
     settings = {
@@ -125,8 +127,20 @@ def torchledger(_spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Fac
         "attention": recipe.attention,
         "num_tokens": recipe.num_tokens,
         "optimizer.kind": recipe.optimizer.kind,
+        "recompute_layers": recipe.recompute_layers,
+        "recompute_every": recipe.recompute_every,
     }
+    unsaid = {"num_tokens": 0, "recompute_layers": 0, "recompute_every": 1}
     for name, value in settings.items():
-        if name != "num_tokens" or value:
+        if unsaid.get(name) != value:
             said.flags += ["--set", f"recipe.{name}={value}"]
+    usual = Strategy()
+    for name in _LAYOUT:
+        value = getattr(strategy, name)
+        if value != getattr(usual, name):
+            said.flags += ["--set", f"strategy.{name}={str(value).lower()}"]
     return said
+
+
+#: What a run's TOML says of a layout that train can run; micro-batches are said as accumulation steps.
+_LAYOUT = ("data_parallel", "shard_level", "shard_group", "reshard", "tensor_parallel", "sequence_parallel")

@@ -23,6 +23,8 @@ _FP32 = 4
 def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
     """The ledger of one rank's step, collectives included, by the rules of the layout's stack.
 
+    Where a size does not divide, it is that of the rank that holds most, which is the first.
+
     Args:
         spec: the whole model.
         recipe: the whole recipe.
@@ -68,7 +70,7 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     """What torchledger's own trainer sends beside: it makes uneven shards equal, and adds up a few numbers.
 
     - FSDP2 fills the first dimension of each tensor up to a multiple of the ranks that share it.
-    - A rank's share of tokens or heads gives a share of the gradient of a norm, of a bias after a sum, of a position.
+    - A rank's share of tokens or heads gives a share of the gradient of a norm, of a position.
     - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
     - All ranks bring their losses together, and tell each other of signals: two numbers.
     """
@@ -108,15 +110,10 @@ def _is_shared(name: str, strategy: Strategy) -> bool:
     """Whether tensor parallel ranks each have a share of a whole parameter's gradient."""
     if name.endswith(("query_norm.weight", "key_norm.weight", "query_norm.bias", "key_norm.bias")):
         return True
-    by_tokens = "norm." in name or name.startswith("position_embedding") or name.endswith(_AFTER_SUM)
-    return strategy.sequence_parallel and by_tokens
+    return strategy.sequence_parallel and ("norm." in name or name.startswith("position_embedding"))
 
 
 def _sum(what: str, num_bytes: float, ranks: int, times: int = 1) -> Iterator[Line]:
     if ranks > 1:
         (piece,) = collective("all_reduce", num_bytes, ranks, _FP32)
         yield piece.line(what, phase="communication", times=times)
-
-
-#: Biases that are added once the ranks' partial results are summed.
-_AFTER_SUM = ("attention.output.bias", "mlp.down.bias")

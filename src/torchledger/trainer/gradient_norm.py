@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 
 __all__ = ["clip_gradients", "gradient_norm"]
 
-#: Along which mesh dimensions a tensor is sharded, and over which processes.
-_Groups = tuple[tuple[int, dist.ProcessGroup], ...]
+#: Mesh dimensions along which a tensor is sharded.
+_Dimensions = tuple[int, ...]
 
 
 @torch.no_grad()
@@ -25,20 +25,19 @@ def gradient_norm(gradients: Iterable[Tensor]) -> Float[Tensor, ""]:
     Squares are added up over the shards of a rank, then over each mesh dimension along which tensors are sharded,
     together with those that are whole there. Where nothing is sharded, it is torch's `get_total_norm`, bit for bit.
     """
-    sharded: dict[_Groups, list[Tensor]] = {}
+    sharded: dict[_Dimensions, list[Tensor]] = {}
+    groups: dict[int, dist.ProcessGroup] = {}
     for gradient in gradients:
-        groups: _Groups = ()
+        dimensions: _Dimensions = ()
         local = gradient
         if isinstance(gradient, DTensor):
-            mesh = gradient.device_mesh
-            groups = tuple(
-                (i, mesh.get_group(i)) for i, each in enumerate(gradient.placements) if not each.is_replicate()
-            )
+            dimensions = tuple(i for i, each in enumerate(gradient.placements) if not each.is_replicate())
+            groups |= {i: gradient.device_mesh.get_group(i) for i in dimensions if i not in groups}
             local = gradient.to_local()
-        sharded.setdefault(groups, []).append(local)
+        sharded.setdefault(dimensions, []).append(local)
     if list(sharded) == [()]:
         return torch.nn.utils.get_total_norm(sharded[()])
-    return _summed({groups: _square(shards) for groups, shards in sharded.items()}).sqrt()
+    return _summed({dimensions: _square(shards) for dimensions, shards in sharded.items()}, groups).sqrt()
 
 
 @torch.no_grad()
@@ -56,16 +55,16 @@ def _square(shards: list[Tensor]) -> Tensor:
     return norm * norm
 
 
-def _summed(squares: dict[_Groups, Tensor]) -> Tensor:
+def _summed(squares: dict[_Dimensions, Tensor], groups: dict[int, dist.ProcessGroup]) -> Tensor:
     """Add up along the last mesh dimension that anything is sharded on, then along those before it."""
     while any(squares):
-        last = max(groups[-1][0] for groups in squares if groups)
-        sums: dict[_Groups, Tensor] = {}
-        for groups, square in squares.items():
-            rest = groups
-            if groups and groups[-1][0] == last:
-                dist.all_reduce(square, group=groups[-1][1])
-                rest = groups[:-1]
+        last = max(dimensions[-1] for dimensions in squares if dimensions)
+        sums: dict[_Dimensions, Tensor] = {}
+        for dimensions, square in squares.items():
+            rest = dimensions
+            if dimensions and dimensions[-1] == last:
+                dist.all_reduce(square, group=groups[last])
+                rest = dimensions[:-1]
             sums[rest] = sums[rest] + square if rest in sums else square
         squares = sums
     return squares[()]

@@ -1,0 +1,74 @@
+"""`torchledger launch`: the command line that starts a training run on its ranks."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchledger.cli.documented import Documented
+from torchledger.cli.output import json_option, note, show_json
+
+_HOST_RANKS = 8  # GPUs of the hosts that are usual
+
+
+@click.command(
+    cls=Documented,
+    examples=(
+        "torchledger launch run.toml                     as many ranks as the file's strategy has",
+        "torchledger launch run.toml --ranks 4           replicas, where the file says nothing",
+        "torchledger launch run.toml --ranks 64 --per-host 8 --set strategy.shard_level=3",
+        "torchledger plan llama-3-8b --on h100x8 --launch torchledger    from a plan",
+    ),
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--ranks", type=click.IntRange(min=1), help="Processes, where the file's strategy does not say.")
+@click.option("--per-host", type=click.IntRange(min=1), help="Processes that one host starts.  [default: at most 8]")
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set one value of the configuration.")
+@click.option("--resume", is_flag=True, help="FILE is the folder of a run, which goes on.")
+@json_option
+def command(file: Path, as_json: bool, **options: Any) -> None:
+    """Print the command that starts a run on many ranks.
+
+    FILE is a run's TOML. The layout is checked before anything is started: what these ranks cannot share, or what is
+    not built, is told with all of it at once. The command goes to stdout, so that a shell can run it.
+    """
+    words, notes, num_ranks = _words(file, **options)
+    text = " ".join(word if "$" in word else shlex.quote(word) for word in words)
+    if as_json:
+        question = {"file": str(file), "ranks": options["ranks"], "set": list(options["sets"])}
+        show_json("launch", question, {"command": text, "words": list(words), "num_ranks": num_ranks}, notes)
+        return
+    for each in notes:
+        note(each)
+    click.echo(text)
+
+
+def _words(
+    file: Path, ranks: int | None, per_host: int | None, sets: tuple[str, ...], resume: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+    from torchledger import spec as specs
+    from torchledger.cli.runs import load_run_config
+    from torchledger.planner.launch import torchrun_words
+    from torchledger.trainer.layout import require_layout
+    from torchledger.trainer.ranks import Ranks
+
+    config = load_run_config(file / "config.toml" if resume else file, sets).value
+    strategy = config.strategy
+    if strategy.num_ranks == 1 and ranks is not None:
+        strategy = replace(strategy, data_parallel=ranks)
+    num_ranks = strategy.num_ranks
+    if ranks not in {None, num_ranks}:
+        raise click.UsageError(f"--ranks {ranks}: the strategy of {file} is for {num_ranks}; change one of them")
+    model = specs.load(config.model) if isinstance(config.model, str) else config.model
+    require_layout(model, config.recipe, strategy, Ranks(0, num_ranks))
+    rest = ["-m", "torchledger", "train", *(["--resume", str(file)] if resume else [str(file)])]
+    for each in sets:
+        rest += ["--set", each]
+    if num_ranks == 1:
+        return ("python", *rest), (), 1
+    starter, notes = torchrun_words(num_ranks, per_host or min(num_ranks, _HOST_RANKS))
+    return (*starter, *rest), notes, num_ranks

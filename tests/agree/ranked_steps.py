@@ -1,0 +1,138 @@
+"""Steps of the trainer on real ranks over gloo, and what each gave: a file that spawned processes find."""
+
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from torchledger.spec import (
+    AttentionSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    NormSpec,
+    OptimizerSpec,
+    PositionSpec,
+    Recipe,
+    Strategy,
+)
+from torchledger.tracer import Recorder
+from torchledger.trainer.layout import local_recipe, require_layout
+from torchledger.trainer.process_group import Crew, process_group
+from torchledger.trainer.ranks import Ranks
+from torchledger.trainer.step import build_step, micro_batches
+
+STEPS = 3
+ALONE = Ranks()
+
+#: 131 tokens: neither two nor four ranks share them evenly.
+LLAMA = ModelSpec("llama", 131, 32, 2, 32, AttentionSpec(4, num_key_value_heads=4), MlpSpec(48))
+GPT = replace(
+    LLAMA,
+    attention=AttentionSpec(4, query_bias=True, key_bias=True, value_bias=True, output_bias=True),
+    mlp=MlpSpec(48, "plain", "gelu", up_bias=True, down_bias=True),
+    norm=NormSpec("layer", bias=True),
+    position=PositionSpec("learned"),
+    tied_embeddings=True,
+    embedding_scale=True,
+)
+GEMMA = replace(
+    LLAMA,
+    attention=replace(LLAMA.attention, query_key_norm="head", logit_soft_cap=3.0, window_pattern=(4, 0)),
+    norm=NormSpec(unit_offset=True, placement="sandwich"),
+    final_logit_soft_cap=5.0,
+)
+BLOOM = replace(LLAMA, position=PositionSpec("alibi"), embedding_norm=True, norm=NormSpec("layer", affine=False))
+MIXTURE = replace(LLAMA, moe=MoeSpec(4, 2, 16))
+
+RECIPE = Recipe(
+    batch_size=4, sequence_length=16, num_tokens=8 * 4 * 16, optimizer=OptimizerSpec(learning_rate=1e-2, warmup_steps=1)
+)
+TWICE = replace(RECIPE, accumulation_steps=2)
+UNCLIPPED = replace(RECIPE, optimizer=replace(RECIPE.optimizer, gradient_clip=0.0))
+BF16 = replace(RECIPE, precision="bf16")
+
+SPLIT = Strategy(tensor_parallel=2)
+BY_TOKENS = Strategy(tensor_parallel=2, sequence_parallel=True)
+SHARDED = Strategy(data_parallel=2, shard_level=3)
+
+#: name -> (ranks, model, recipe, layout)
+CASES = {
+    "replicas": (2, LLAMA, RECIPE, Strategy(data_parallel=2)),
+    "replicas, accumulating": (2, GPT, TWICE, Strategy(data_parallel=2)),
+    "replicas of a mixture": (2, MIXTURE, UNCLIPPED, Strategy(data_parallel=2)),
+    "replicas in bf16": (2, LLAMA, BF16, Strategy(data_parallel=2)),
+    "small micro-batches": (2, LLAMA, RECIPE, Strategy(data_parallel=2, micro_batch_size=1)),
+    "shards": (2, LLAMA, RECIPE, SHARDED),
+    "shards, accumulating": (2, GPT, TWICE, SHARDED),
+    "shards of a mixture": (2, MIXTURE, UNCLIPPED, SHARDED),
+    "shards, kept gathered": (2, GEMMA, RECIPE, replace(SHARDED, reshard=False)),
+    "shards in bf16": (2, LLAMA, BF16, SHARDED),
+    "split": (2, LLAMA, RECIPE, SPLIT),
+    "split, with biases": (2, GPT, TWICE, SPLIT),
+    "split, with norms of heads": (2, GEMMA, RECIPE, SPLIT),
+    "split, with slopes": (2, BLOOM, UNCLIPPED, SPLIT),
+    "by tokens": (2, LLAMA, RECIPE, BY_TOKENS),
+    "by tokens, with biases": (2, GPT, TWICE, BY_TOKENS),
+    "by tokens, with norms of heads": (2, GEMMA, RECIPE, BY_TOKENS),
+    "by tokens, with slopes": (2, BLOOM, RECIPE, BY_TOKENS),
+    "by tokens in bf16": (2, LLAMA, BF16, BY_TOKENS),
+    "four shards": (4, LLAMA, RECIPE, Strategy(data_parallel=4, shard_level=3)),
+    "replicas of shards": (4, GPT, RECIPE, Strategy(data_parallel=4, shard_level=3, shard_group=2)),
+    "replicas, split": (4, LLAMA, TWICE, replace(SPLIT, data_parallel=2)),
+    "shards by tokens": (4, GPT, TWICE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
+    "shards by tokens, with norms of heads": (4, GEMMA, RECIPE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
+}
+
+
+def data(spec):
+    """Inputs and targets of one step, the whole batch."""
+    ids = torch.randint(0, spec.vocab_size, (4, 17), generator=torch.Generator().manual_seed(0))
+    return ids[:, :-1], ids[:, 1:]
+
+
+def steps(spec, recipe, strategy=None, ranks=ALONE):
+    """Losses, gradient norms and final weights of a few steps, and the collectives of the last one."""
+    mine = recipe if strategy is None else local_recipe(recipe, strategy)
+    share = 0 if strategy is None else ranks.data_rank(strategy.tensor_parallel)
+    rows = slice(share * mine.batch_size, (share + 1) * mine.batch_size)
+    with torch.device("cpu"):
+        step = build_step(spec, mine, strategy=strategy)
+    batches = micro_batches(tuple(each[rows] for each in data(spec)), mine.accumulation_steps)
+    told, recorder = [], Recorder()
+    for number in range(STEPS):
+        if number < STEPS - 1:
+            result = step(batches, number)
+        else:
+            with recorder:
+                result = step(batches, number)
+        told.append((result.loss.item(), None if result.gradient_norm is None else result.gradient_norm.item()))
+    weights = {
+        name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
+        for name, p in step.model.named_parameters()
+    }
+    return told, weights, sent(recorder.trace())
+
+
+def sent(trace):
+    """Bytes that a rank sends in a step, by the name of the collective."""
+    found = {}
+    for line in getattr(trace, "ledger", trace):
+        if line.kind == "collective":
+            name = line.op.partition(" ")[0]
+            found[name] = found.get(name, 0) + line.total.bytes_sent
+    return found
+
+
+def rank_of_all(rank, size, folder):
+    """One real rank, through every case of so many ranks."""
+    torch.set_num_threads(1)
+    ranks = Ranks(rank, size, rank)
+    store = dist.FileStore(f"{folder}/store", size)
+    found = {}
+    with process_group(Crew(ranks, store), torch.device("cpu")):
+        for name, (needed, spec, recipe, strategy) in CASES.items():
+            if needed == size:
+                require_layout(spec, recipe, strategy, ranks)
+                found[name] = steps(spec, recipe, strategy, ranks)
+    torch.save(found, f"{folder}/{rank}")

@@ -1,0 +1,87 @@
+"""Many ranks against one process, and what they send: by formula, by looking at one rank, and as counted."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.multiprocessing
+from ranked_steps import CASES, rank_of_all, sent, steps
+
+from torchledger.planner.rank_ledger import rank_ledger
+from torchledger.tracer import trace_step
+from torchledger.trainer.layout import local_recipe
+from torchledger.trainer.step import build_step, example_batch
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory):
+    """What every rank of every case gave."""
+    found = {}
+    for size in (2, 4):
+        folder = tmp_path_factory.mktemp(f"ranks-{size}")
+        torch.multiprocessing.spawn(rank_of_all, (size, str(folder)), nprocs=size)
+        each = [torch.load(folder / str(rank), weights_only=True) for rank in range(size)]
+        found |= {name: [rank[name] for rank in each] for name in each[0]}
+    return found
+
+
+@pytest.fixture
+def alone(one_thread):
+    """The same step in one process, each of whose micro-batches is what one rank ran."""
+
+    def run(name):
+        _, spec, recipe, strategy = CASES[name]
+        mine = local_recipe(recipe, strategy)
+        times = strategy.data_parallel * mine.accumulation_steps
+        return steps(spec, replace(recipe, accumulation_steps=times))
+
+    return run
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_norms_are_those_of_one_process(ranked, alone, name):
+    """Within rounding, and the same on every rank: sums are cut otherwise, nothing is left out or counted twice."""
+    told, weights, _ = alone(name)
+    tolerance = 2e-2 if CASES[name][2].precision == "bf16" else 1e-5
+    for rank_told, rank_weights, _ in ranked[name]:
+        assert rank_told == ranked[name][0][0]
+        for (loss, norm), (rank_loss, rank_norm) in zip(told, rank_told, strict=True):
+            assert rank_loss == pytest.approx(loss, rel=tolerance)
+            assert (norm is None) == (rank_norm is None)
+            assert norm is None or rank_norm == pytest.approx(norm, rel=tolerance)
+        assert {key: value.shape for key, value in rank_weights.items()} == {k: v.shape for k, v in weights.items()}
+
+
+@pytest.mark.parametrize("name", ["replicas", "replicas in bf16", "replicas of a mixture"])
+def test_two_replicas_are_one_process_bit_for_bit(ranked, alone, name):
+    """A mean of two is exact halves added up, as two micro-batches are: losses, norms and weights to the last bit."""
+    told, weights, _ = alone(name)
+    rank_told, rank_weights, _ = ranked[name][0]
+    assert rank_told == told
+    assert all(torch.equal(value, rank_weights[key]) for key, value in weights.items())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_sent_are_equal_by_formula_by_looking_and_as_counted(ranked, name):
+    """Every collective of a step by its name, to the byte, on every rank; the formula is of the one that holds most."""
+    size, spec, recipe, strategy = CASES[name]
+    mine = local_recipe(recipe, strategy)
+
+    def build():
+        step, numbers = build_step(spec, mine, initialized=False, strategy=strategy), itertools.count()
+        batch = example_batch(mine)
+        return lambda: step(batch, next(numbers))
+
+    counted = [each[2] for each in ranked[name]]
+    for rank in (0, size - 1):
+        assert sent(trace_step(build, world_size=size, rank=rank)) == counted[rank]
+    assert sent(rank_ledger(spec, recipe, strategy)) == pytest.approx(counted[0])
