@@ -79,6 +79,7 @@ def measure(token_file: TokenFile) -> None:
         pass
     halves = [WeightedFile(token_file.part(0, token_file.num_tokens // 2), 3), WeightedFile(token_file, 1)]
     print(f"{'from the page cache':44}{'CPU Mtok/s':>12}{'wall Mtok/s':>13}")
+    cases: dict[str, tuple[TokenFile | list[WeightedFile], bool]]
     cases = {"one file": (token_file, False), "mixture of two": (halves, False), "with documents": (token_file, True)}
     for name, (data, documents) in cases.items():
         with Batches(data, BATCH, LENGTH, 0, documents=documents) as batches:

@@ -68,7 +68,7 @@ def test_short_reads_are_finished(token_file, monkeypatch):
 @pytest.mark.skipif(not (HAS_PREADV and windows.HAS_ADVICE), reason="no preadv or no advice here")
 @pytest.mark.parametrize(("limit_s", "is_told"), [(0.0, True), (1e9, False)])
 def test_after_slow_windows_the_system_is_told_what_comes(token_file, monkeypatch, limit_s, is_told):
-    """Once windows come slowly, all of the next batch's are announced before the first is read; the ids are the same."""
+    """Once windows come slowly, the next batch's are announced before the first is read; ids are the same."""
     told, whole = [], token_file.read(0, 1000)
     monkeypatch.setattr(windows, "SLOW_WINDOW_S", limit_s)
     monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, length, advice: told.append((offset, length, advice)))

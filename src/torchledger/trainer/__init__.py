@@ -16,6 +16,8 @@
              tokenfile, tokenheader, tokenwriter, durable  the files
              foreign, megatron                             other projects' token files
              order, windows, batches, prefetch             batch n as a function of (seed, n)
+             mixture, documents, loader                    of several files by weight, documents told apart
+             mixed_data, stream                            the parts of a run's mixture, its batches
     model    model, attention, latent, mlp, moe, norm, position, linear, loss
              init, seeds                                   first values, random streams
     weights  foreign_weights, foreign_names, weight_layout Hugging Face checkpoints, in and out

@@ -44,6 +44,15 @@ def environment(setup: Setup, now: dt.datetime) -> dict[str, Any]:
             "tokenizer_hash": setup.data.tokenizer_hash,
             "num_train_tokens": setup.data.train.num_tokens,
             "num_validation_tokens": setup.data.validation.num_tokens,
+            "mixture": [
+                {
+                    "place": str(part.data.place),
+                    "weight": part.weight,
+                    "train_sha256": part.data.train_sha256,
+                    "num_train_tokens": part.data.train.num_tokens,
+                }
+                for part in setup.mixture
+            ],
         },
         "assumptions": list(setup.assumptions),
     }

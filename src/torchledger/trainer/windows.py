@@ -86,12 +86,12 @@ class WindowReader:
             return
         if self._is_slow and HAS_ADVICE:
             self._announce(starts)
-        begin = time.perf_counter()
+        begin_s = time.perf_counter()
         fd, preadv, offset, itemsize, row_bytes = self._fd, os.preadv, self._start, self._itemsize, self._row_bytes
         for start, row in zip(starts, self._rows, strict=False):
             if preadv(fd, row, offset + start * itemsize) != row_bytes:
                 self._finish_row(start, row[0])
-        self._is_slow = time.perf_counter() - begin > SLOW_WINDOW_S * len(starts)
+        self._is_slow = time.perf_counter() - begin_s > SLOW_WINDOW_S * len(starts)
 
     def _announce(self, starts: Sequence[int]) -> None:
         for start in starts:
