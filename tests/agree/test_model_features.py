@@ -70,3 +70,31 @@ def test_dropout_of_the_residual_stream(name, recipe):
 def test_the_loss_in_pieces(name, chunk, recipe):
     """Pieces that divide the 32 tokens of a micro-batch, leave a rest, or are larger than all of them."""
     _agree(BY_ID[name], replace(recipe, loss_chunk=chunk))
+
+
+@pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
+@pytest.mark.parametrize("name", ["llama", "bloom", "gemma 3", "dropout"])
+def test_documents_kept_apart(name, recipe):
+    """A mask for each sequence, of every window, with slopes or without."""
+    _agree(BY_ID[name], replace(recipe, document_mask=True))
+
+
+@pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
+@pytest.mark.parametrize("name", ["deepseek", "qwen moe"])
+def test_a_load_balancing_loss(name, recipe):
+    """Of softmax and of sigmoid scores, also where layers run again."""
+    _agree(BY_ID[name], replace(recipe, load_balance=0.01))
+
+
+@pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
+@pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek"])
+def test_adapters(name, recipe):
+    """They are the only thing that is trained, beside every linear layer of attention, MLP and experts."""
+    _agree(BY_ID[name], replace(recipe, lora_rank=3))
+
+
+@pytest.mark.parametrize("trainable", [("head",), ("embedding",), ("layers.1",), ("layers.1-2", "head")], ids=str)
+@pytest.mark.parametrize("name", ["gemma 2", "qwen moe"])
+def test_frozen_parts(name, trainable):
+    """What is frozen has no gradient, and before the first trained part nothing is kept."""
+    _agree(BY_ID[name], replace(VARIANTS[len(trainable) - 1], trainable=trainable))

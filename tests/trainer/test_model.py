@@ -173,3 +173,28 @@ def test_bf16_keeps_the_residual_stream_in_fp32(tiny, batch):
         loss = model(*batch)
     assert seen == [torch.bfloat16, torch.float32]
     assert loss.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kernel", ["math", "fused"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"position": PositionSpec("alibi")},
+        {"attention": AttentionSpec(4, 2, window_pattern=(3, 0))},
+        {"attention": AttentionSpec(4, 2, logit_soft_cap=20.0)},
+    ],
+    ids=["rotary", "alibi", "window", "soft-cap"],
+)
+def test_documents_kept_apart_are_as_if_each_stood_alone(kernel, change):
+    """Rotary positions and ALiBi see differences only, so a document's logits are those of it in a row of its own."""
+    spec = replace(ModelSpec("tiny", 50, 16, 2, 16, AttentionSpec(4, 2), MlpSpec(24)), **change)
+    model = build(spec, attention=kernel)
+    initialize(model, "fan_in", 0)
+    tokens = torch.randint(0, 50, (2, 12), generator=torch.Generator().manual_seed(0))
+    documents = torch.tensor([[0] * 5 + [1] * 7, [3] * 12])
+    with torch.no_grad():
+        logits = model(tokens, None, documents)
+        for row, begin, end in ((0, 0, 5), (0, 5, 12), (1, 0, 12)):
+            alone = model(tokens[row : row + 1, begin:end])
+            torch.testing.assert_close(logits[row : row + 1, begin:end], alone, atol=1e-5, rtol=1e-5)

@@ -21,7 +21,7 @@ def filled(module, seed=0):
 def by_tokens(moe, x):
     """What the mixture computes, one token at a time."""
     flat = x.flatten(0, 1)
-    weights, chosen = moe.router(flat)
+    weights, chosen, _ = moe.router(flat)
     rows = []
     for i, token in enumerate(flat):
         row = sum(w * moe.experts[j](token) for w, j in zip(weights[i], chosen[i].tolist(), strict=True))
@@ -46,7 +46,7 @@ def test_router_takes_the_best_and_normalizes():
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
     for normalize in (True, False):
         router = filled(Router(8, replace(SPEC, normalize_weights=normalize)))
-        weights, chosen = router(x)
+        weights, chosen, _ = router(x)
         best, order = (x @ router.weight.T).softmax(-1).sort(dim=-1, descending=True)
         assert chosen.tolist() == order[:, :2].tolist()
         expected = best[:, :2] / (best[:, :2].sum(-1, keepdim=True) if normalize else 1)
@@ -58,7 +58,7 @@ def test_router_bias_chooses_but_does_not_weigh():
     router = filled(Router(8, replace(SPEC, router_bias=True, scoring="sigmoid", normalize_weights=False)))
     router.bias[3] = 100.0
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
-    weights, chosen = router(x)
+    weights, chosen, _ = router(x)
     assert (chosen[:, 0] == 3).all()
     torch.testing.assert_close(weights[:, 0], torch.sigmoid(x @ router.weight[3]))
     assert [name for name, _ in router.named_parameters()] == ["weight"]

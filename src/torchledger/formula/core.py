@@ -174,7 +174,7 @@ def _by_token(tape: Tape, mixed: Value, query: Value) -> Value:
     """[B·H, T, d] -> [B, T, H·d], B, T and H those of `query`."""
     B, T, H, _ = query.shape
     d = mixed.shape[2]
-    view = Value((B, H, T, d), (H * T * d, T * d, d, 1), mixed.number_format, mixed.storage)
+    view = Value((B, H, T, d), (H * T * d, T * d, d, 1), mixed.number_format, mixed.storage, mixed.requires_grad)
     return tape.merge("", "mixed values", view.permuted(0, 2, 1, 3), (1, 1, 2))
 
 

@@ -23,6 +23,10 @@ KEPT_ASSUMPTION = "kept bytes are those of the CPU's kernels of PyTorch 2.13 (RM
 BLOCKS_ASSUMPTION = (
     "executed attention FLOPs take the whole square: blocks that a fused kernel skips are counted as run"
 )
+DOCUMENTS_ASSUMPTION = (
+    "documents kept apart: exact attention FLOPs take every sequence for one document, for how long the data's are is "
+    "not known here; the pairs of shorter ones are fewer"
+)
 MICRO_BATCHES_ASSUMPTION = "kept bytes of lines are those of all micro-batches, of which one at a time is alive"
 
 
@@ -73,6 +77,8 @@ def count(
         assumptions.append(
             f"no fused attention: {why}, so that the CPU writes and keeps them" if why else BLOCKS_ASSUMPTION
         )
+    if recipe.document_mask:
+        assumptions.append(DOCUMENTS_ASSUMPTION)
     if recipe.accumulation_steps != 1:
         assumptions.append(MICRO_BATCHES_ASSUMPTION)
     return Ledger.of(_lines(spec, recipe, tape), convention=convention, assumptions=assumptions)

@@ -112,16 +112,16 @@ def norm(tape: Tape, path: str, x: Value, spec: NormSpec) -> Value:
     if tape.kernels.chains == "compiled" and fused:  # with the sum that it normalizes: what is at hand is not read
         forward = (replace(forward[0], work=replace(forward[0].work, bytes_read=0)), *forward[1:])
     backward = tuple(piece for piece in backward if tape.trains or piece.gradient_of != "weight")
-    kept = _norm_kept(tape, path, x, spec)
+    made, kept = _norm_kept(tape, path, x, spec)
     y = tape.op(
         path,
         f"{spec.kind}_norm",
         forward,
         y,
-        *kept,
+        *made,
         reads=(x,),
         backward=backward,
-        keeps_made=(x, *kept),
+        keeps_made=kept,
         trains=spec.affine and tape.trains,
     )
     return replace(
@@ -147,19 +147,30 @@ def _norm_pieces(x: Value, spec: NormSpec) -> tuple[Sequence[Piece], Sequence[Pi
     )
 
 
-def _norm_kept(tape: Tape, path: str, x: Value, spec: NormSpec) -> tuple[Value, ...]:
-    """What a norm makes and keeps beside its input."""
+def _norm_kept(tape: Tape, path: str, x: Value, spec: NormSpec) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """What a norm makes beside its result, and what it keeps.
+
+    One kernel keeps its input and statistics; single operations keep the normalized input for the weight's gradient,
+    all else for the input's.
+    """
     on_cuda, rows = tape.kernels.device == "cuda", (*x.shape[:-1], 1)
     statistics = "fp32" if on_cuda else x.number_format
+    composite = spec.kind == "rms" and not on_cuda
+    normalized = None
     if spec.kind == "layer":
-        kept = [tape.make(f"{path}: {name}", rows, statistics) for name in ("mean", "1/deviation")]
+        made = [tape.make(f"{path}: {name}", rows, statistics) for name in ("mean", "1/deviation")]
     else:
-        kept = [tape.make(f"{path}: 1/root mean square", rows, "fp32")]
-        if spec.affine and not on_cuda:
-            kept.append(tape.make(f"{path}: normalized", x.shape, "fp32"))
+        made = [tape.make(f"{path}: 1/root mean square", rows, "fp32")]
+        if spec.affine and composite:
+            normalized = tape.make(f"{path}: normalized", x.shape, "fp32")
+            made.append(normalized)
     if spec.affine and spec.unit_offset:  # Gemma's weight is stored as w and applied as 1 + w, a tensor of its own
-        kept.append(tape.make(f"{path}: 1 + weight", (x.shape[-1],), "fp32" if not on_cuda else x.number_format))
-    return tuple(kept)
+        stored = x.number_format if on_cuda else tape.formats.stored
+        made.append(tape.make(f"{path}: 1 + weight", (x.shape[-1],), stored))
+    kept = tuple(
+        value for value in (x, *made) if not composite or (tape.trains if value is normalized else x.requires_grad)
+    )
+    return tuple(made), kept
 
 
 def parameter(

@@ -36,7 +36,7 @@ class MemoryPrediction:
         buffer_bytes: rotary tables, ALiBi slopes, router biases: what the model holds besides.
         gradient_bytes: one gradient a parameter.
         optimizer_state_bytes: what the optimizer holds between steps.
-        input_bytes: token ids and targets of the step.
+        input_bytes: token ids and targets of the step, and documents where they are kept apart.
         activation_bytes: storages kept for the backward pass at the end of a micro-batch's forward pass.
         activations: the list of them.
         recomputed: with recompute, what one layer's backward pass makes again; empty otherwise.
@@ -93,7 +93,7 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
         "parameters": ELEMENT_BYTES[formats.stored] * sum(each.total for each in own),
         "buffers": buffer_bytes(spec, recipe.sequence_length),
         "optimizer state": state_bytes(moved, recipe.optimizer, recipe.precision),
-        "inputs": 2 * 8 * recipe.tokens_per_step,
+        "inputs": (3 if recipe.document_mask else 2) * 8 * recipe.tokens_per_step,
     }
     gradient_bytes: Amount = ELEMENT_BYTES[formats.gradient] * sum(each.total for each in moved)
     if formats.master:

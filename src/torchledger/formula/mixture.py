@@ -23,15 +23,18 @@ UNIFORM_ROUTING = (
 CAPACITY_ROUTING = "mixture of experts: every expert computes its capacity, padded or cut to it"
 
 
-def mixture(tape: Tape, x: Value, spec: MlpSpec, moe: MoeSpec) -> Value:
-    """Routed experts and those that every token visits (DeepSeekMoE, arXiv:2401.06066, equations 9 to 11)."""
+def mixture(tape: Tape, x: Value, spec: MlpSpec, moe: MoeSpec, *, balances: bool = False) -> Value:
+    """Routed experts and those that every token visits (DeepSeekMoE, arXiv:2401.06066, equations 9 to 11).
+
+    With `balances` a load-balancing loss is made of the router's scores.
+    """
     tape.assumptions.append(CAPACITY_ROUTING if moe.capacity_factor else UNIFORM_ROUTING)
     B, T, D = x.shape
     tokens = replace(x, shape=(B * T, D), strides=(D, 1))
     readers = 2 + (moe.shared_intermediate_size != 0) * (1 + moe.shared_gate)
     with tape.inside("mlp"):
         tape.fan_out("", tokens, readers)
-        weights = _routed(tape, tokens, moe)
+        weights = _routed(tape, tokens, moe, balances=balances)
         rows = B * T * moe.experts_per_token
         loads = _loads(rows, moe)
         copies = _selected(tape, "token copies", tokens, sum(load * count for load, count in loads))
@@ -50,13 +53,16 @@ def mixture(tape: Tape, x: Value, spec: MlpSpec, moe: MoeSpec) -> Value:
     return replace(mixed, shape=(B, T, D), strides=(T * D, D, 1))
 
 
-def _routed(tape: Tape, tokens: Value, moe: MoeSpec) -> Value:
+def _routed(tape: Tape, tokens: Value, moe: MoeSpec, *, balances: bool) -> Value:
     """Weights of the chosen experts [N, k]: scores in FP32, the k largest of a row, maybe scaled to sum to one."""
     N, E, k = tokens.shape[0], moe.num_experts, moe.experts_per_token
     with tape.inside("router"):
         logits = tape.cast("", "logits in FP32", linear(tape, "", tokens, E), "fp32")
         scoring = softmax if moe.scoring == "softmax" else sigmoid
         scores = scoring(tape, "", logits, "scores")
+        if balances:
+            tape.fan_out("", scores, 2)
+            _balanced(tape, scores, moe)
         chosen = tape.make("chosen experts", (N, k), "int64", requires_grad=False)
         tape.op("", "topk", ops.topk(N, E, k), chosen, reads=(), holds=(scores,), number_format="fp32")
         weights = tape.make("chosen weights", (N, k), "fp32")
@@ -83,6 +89,37 @@ def _routed(tape: Tape, tokens: Value, moe: MoeSpec) -> Value:
             backward=ops.pointwise_backward("div", N * k, num_gradients=2),
             keeps=(weights, total),
         )
+
+
+def _balanced(tape: Tape, scores: Value, moe: MoeSpec) -> None:
+    """E·Σ f·P: shares of the choices, which are kept, times mean scores (Switch, arXiv:2101.03961, equation 4).
+
+    Sigmoid scores are divided by their sum first.
+    """
+    N, E, k = scores.shape[0], moe.num_experts, moe.experts_per_token
+    if moe.scoring == "sigmoid":
+        total = tape.make("sum of scores", (N, 1), "fp32")
+        total = tape.op("", "sum", ops.reduction("sum", N, E), total, reads=(scores,))
+        quotients = tape.make("probabilities", (N, E), "fp32")
+        back = ops.pointwise_backward("div", N * E, num_gradients=2)
+        scores = tape.op(
+            "",
+            "div",
+            ops.pointwise("div", N * E),
+            quotients,
+            reads=(scores, total),
+            backward=back,
+            keeps=(scores, total),
+        )
+    shares = tape.make("shares of the choices", (E,), "fp32", requires_grad=False)
+    tape.op("", "index_add", ops.scatter_add(N * k, 1), shares, reads=())
+    mean = tape.make("mean probabilities", (E,), "fp32")
+    mean = tape.op("", "mean", ops.reduction("mean", E, N), mean, reads=(scores,))
+    product = tape.make("share · probability", (E,), "fp32")
+    back = ops.pointwise_backward("mul", E)
+    product = tape.op("", "mul", ops.pointwise("mul", E), product, reads=(mean,), backward=back, keeps=(shares,))
+    unevenness = tape.make("unevenness", (), "fp32")
+    tape.op("", "sum", ops.reduction("sum", 1, E), unevenness, reads=(product,))
 
 
 def _selected(tape: Tape, name: str, x: Value, rows: Amount) -> Value:

@@ -110,6 +110,8 @@ def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, received
         if spec.final_logit_soft_cap is not None:
             logits = soft_capped(tape, "", logits, "logits")
         cross_entropy(tape, logits)
+    if recipe.load_balance and any(is_moe for _, is_moe in layer_kinds(spec)):
+        tape.save_number("mul", "weight of the load-balancing loss")
     if recipe.accumulation_steps != 1:
         tape.save_number("mul", "share of the micro-batch")
         tape.run("", ops.pointwise("scale", 1), "fp32")
@@ -177,7 +179,8 @@ def needs_mask(spec: ModelSpec, recipe: Recipe, window: int, kernels: Kernels = 
     if kernel in {"flash", "scores"}:
         return False
     part = spec.attention
-    return bool(window != 0 or kernel == "math" or part.logit_soft_cap is not None or spec.position.kind == "alibi")
+    is_plain = part.logit_soft_cap is None and spec.position.kind != "alibi" and not recipe.document_mask
+    return bool(window != 0 or kernel == "math" or not is_plain)
 
 
 def walk_layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, kind: LayerKind) -> Value:
@@ -204,7 +207,7 @@ def _layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Conte
 
     def fed(x: Value) -> Value:
         if is_moe and spec.moe is not None:
-            return mixture(tape, x, spec.mlp, spec.moe)
+            return mixture(tape, x, spec.mlp, spec.moe, balances=recipe.load_balance > 0)
         return mlp(tape, "mlp", x, spec.mlp)
 
     if spec.parallel:
@@ -249,7 +252,8 @@ def _context(tape: Tape, spec: ModelSpec, recipe: Recipe, window: int) -> Contex
         return Context(None, pairs)
     number_format = tape.formats.value
     heads = spec.attention.num_heads if spec.position.kind == "alibi" else 1
-    mask = tape.make(f"mask of window {window}", (heads, T, T), number_format, requires_grad=False)
+    sequences = (_micro_batch(recipe),) if recipe.document_mask else ()
+    mask = tape.make(f"mask of window {window}", (*sequences, heads, T, T), number_format, requires_grad=False)
     tape.run("", ops.pointwise("compare", T * T, element_bytes=8, output_element_bytes=1), "int64")
     if heads != 1:
         tape.run("", ops.pointwise("mul", mask.num_elements), "fp32")

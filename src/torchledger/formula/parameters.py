@@ -132,8 +132,12 @@ def prediction_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tupl
 
 def head_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tuple[Parameter, ...]:
     """Those that stand behind the layers; a tied head is there, and says whose it is."""
-    frozen = recipe is not None and not trains(recipe, "head")
-    return tuple(_stored(replace(each, frozen=frozen), recipe) for each in _after(spec))
+    found = []
+    for each in _after(spec):
+        part = "embedding" if spec.tied_embeddings and each.name.startswith("head.") else "head"
+        frozen = recipe is not None and not trains(recipe, part)
+        found.append(_stored(replace(each, frozen=frozen), recipe))
+    return tuple(found)
 
 
 def _stored(parameter: Parameter, recipe: Recipe | None) -> Parameter:

@@ -22,7 +22,8 @@ class Context(NamedTuple):
     """What all layers of one kind share in a forward pass.
 
     Attributes:
-        mask: added to the scores, [heads or 1, length, length]; nothing where the kernel knows causality by itself.
+        mask: added to the scores, [heads or 1, length, length], or one such for each sequence; nothing where the kernel
+            knows causality by itself.
         rotary: cosines and sines, [length, 1, rotary] each; nothing without rotary positions.
         window: tokens that a query sees, itself included; 0 is all before it.
     """
@@ -62,7 +63,7 @@ class Core(nn.Module):
         query: Float[Tensor, "batch length heads size"],
         key: Float[Tensor, "batch length key_value_heads size"],
         value: Float[Tensor, "batch length key_value_heads value_size"],
-        mask: Float[Tensor, "heads_or_1 length length"] | None,
+        mask: Float[Tensor, "*batch heads_or_1 length length"] | None,
         window: int = 0,
     ) -> Float[Tensor, "batch length heads*value_size"]:
         """Attend: each query over the keys that `mask` lets it see (all earlier ones where there is none).
@@ -100,7 +101,7 @@ class Core(nn.Module):
             # The CPU kernel takes no fewer key-value heads than query heads and would fall back to writing the scores.
             repeat(key, "b t k d -> b (k g) t d", g=groups),
             repeat(value, "b t k d -> b (k g) t d", g=groups),
-            attn_mask=None if mask is None else rearrange(mask, "h i j -> 1 h i j"),
+            attn_mask=mask.unsqueeze(0) if mask is not None and mask.ndim == 3 else mask,
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=mask is None,
             scale=self.scale,

@@ -39,14 +39,14 @@ def standard_deviations(model: Transformer, initialization: Initialization) -> d
     if initialization == "gpt2":
         residual = GPT2_STD / math.sqrt(2 * spec.num_layers)
         return {
-            name: (residual if _kind(name) == "residual" else GPT2_STD) if parameter.ndim == 2 else 0.0
+            name: (residual if _kind(name) == "residual" else GPT2_STD) if _is_drawn(name, parameter) else 0.0
             for name, parameter in model.named_parameters()
         }
     width = spec.embedding_size or spec.hidden_size
     table = TIED_LOGIT_STD / math.sqrt(width) if spec.tied_embeddings else 1.0
     table_kinds = {"embedding": table, "position": POSITION_SHARE * table, "head": 1 / width}
     return {
-        name: table_kinds.get(_kind(name), 1 / math.sqrt(parameter.shape[-1])) if parameter.ndim == 2 else 0.0
+        name: table_kinds.get(_kind(name), 1 / math.sqrt(parameter.shape[-1])) if _is_drawn(name, parameter) else 0.0
         for name, parameter in model.named_parameters()
     }
 
@@ -83,6 +83,11 @@ def _put(parameter: torch.Tensor, values: torch.Tensor) -> None:
     mesh = parameter.device_mesh  # type: ignore[attr-defined]
     shares = distribute_tensor(values.to(mesh.device_type), mesh, placements, src_data_rank=None)
     parameter.copy_(shares)
+
+
+def _is_drawn(name: str, parameter: torch.Tensor) -> bool:
+    """Whether it does not begin constant: a matrix, but for B of an adapter, which begins as if it were not there."""
+    return parameter.ndim == 2 and not name.endswith(".lora_b.weight")
 
 
 def _kind(name: str) -> str:

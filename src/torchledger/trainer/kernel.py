@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from torchledger.formula.precision import FORMATS
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.trainer.attention import Core
 from torchledger.trainer.position import causal_mask
@@ -44,7 +45,7 @@ def choose_kernel(spec: ModelSpec, recipe: Recipe, device: torch.device) -> Kern
     """
     if spec.attention.logit_soft_cap is not None:
         return KernelChoice("math", "attention math: a soft-cap on the scores needs them in memory")
-    itemsize = 2 if recipe.precision == "bf16" else 4
+    itemsize = 2 if FORMATS[recipe.precision].value == "bf16" else 4
     sequence_bytes = spec.attention.num_heads * recipe.sequence_length**2 * itemsize
     rows = min(recipe.micro_batch_size, PROBE_BYTES // sequence_bytes)
     if rows == 0:
@@ -60,7 +61,7 @@ def choose_kernel(spec: ModelSpec, recipe: Recipe, device: torch.device) -> Kern
 
 def _probe(kernel: Kernel, spec: ModelSpec, recipe: Recipe, device: torch.device, rows: int) -> float:
     """Seconds of one layer's attention between its projections, forward and backward."""
-    dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
+    dtype = torch.bfloat16 if FORMATS[recipe.precision].value == "bf16" else torch.float32
     length, size, value_size = recipe.sequence_length, spec.head_size, spec.value_head_size
     shapes = (
         (rows, length, spec.attention.num_heads, size),
@@ -69,7 +70,9 @@ def _probe(kernel: Kernel, spec: ModelSpec, recipe: Recipe, device: torch.device
     )
     query, key, value = (torch.zeros(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes)
     core = Core(spec, kernel)
-    mask = causal_mask(length, 0, None, query, dtype) if kernel == "math" else None
+    documents = torch.zeros(rows, length, dtype=torch.int64, device=device) if recipe.document_mask else None
+    has_mask = kernel == "math" or documents is not None
+    mask = causal_mask(length, 0, None, query, dtype, documents) if has_mask else None
 
     def run() -> None:
         out = core(query, key, value, mask)

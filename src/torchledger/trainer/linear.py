@@ -1,8 +1,12 @@
 """The two modules that hold matrices: torch's own, made without values, which `init` alone draws."""
 
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["Embedding", "Linear"]
+__all__ = ["ADAPTER_ALPHA", "Embedding", "Linear"]
+
+#: An adapter of rank r counts 16/r times (LoRA, arXiv:2106.09685, section 4.1: α/r, with α left alone when r changes;
+#: 16 in QLoRA, arXiv:2305.14314, appendix B.2), so that its update is as large at any rank.
+ADAPTER_ALPHA = 16.0
 
 
 class Linear(nn.Linear):
@@ -10,10 +14,30 @@ class Linear(nn.Linear):
 
     torch's constructor draws values that would be thrown away, which costs seconds for a large model and moves the
     global random stream. The type stays a subclass so that whatever handles `nn.Linear` handles it.
+
+    Attributes:
+        rank: of the low-rank adapter beside it; 0 is none.
     """
+
+    rank: int = 0
 
     def reset_parameters(self) -> None:
         """Draw nothing."""
+
+    def adapt(self, rank: int) -> None:
+        """Add s·B A beside the weight, A [rank, in] and B [out, rank] (LoRA, equation 3); A and B have no values yet."""
+        device, dtype = self.weight.device, self.weight.dtype
+        self.rank = rank
+        self.lora_a = Linear(self.in_features, rank, bias=False, device=device, dtype=dtype)
+        self.lora_b = Linear(rank, self.out_features, bias=False, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
+        """The map, and the adapter's if there is one."""
+        y = super().forward(input)
+        if not self.rank:
+            return y
+        beside: Tensor = self.lora_b(self.lora_a(input))
+        return y + beside * (ADAPTER_ALPHA / self.rank)
 
 
 class Embedding(nn.Embedding):

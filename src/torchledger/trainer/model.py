@@ -11,14 +11,15 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from torchledger.spec import LayerGroup, ModelSpec, check
-from torchledger.trainer.attention import Attention, Context
+from torchledger.trainer.attention import Attention, Context, Core
 from torchledger.trainer.latent import LatentAttention
 from torchledger.trainer.linear import Embedding, Linear
-from torchledger.trainer.loss import LossInPieces, capped
+from torchledger.trainer.loss import LossInPieces, beside, capped
 from torchledger.trainer.mlp import Mlp
-from torchledger.trainer.moe import Moe
+from torchledger.trainer.moe import Moe, Router
 from torchledger.trainer.norm import Norm
 from torchledger.trainer.position import Rotary, alibi_slopes, causal_mask
+from torchledger.trainer.prediction import PREDICTION_WEIGHT, Prediction, ahead
 from torchledger.trainer.unbuilt import require_built
 
 __all__ = ["Layer", "Recompute", "Transformer", "build"]
@@ -34,6 +35,7 @@ def build(
     recompute: Recompute = "none",
     recomputes: Callable[[int], bool] = lambda _: True,
     loss_chunk: int = 0,
+    load_balance: float = 0.0,
     sequence_length: int | None = None,
 ) -> "Transformer":
     """The model of `spec` on the current default device, its parameters without values (`init.initialize` draws them).
@@ -48,6 +50,7 @@ def build(
             (Korthikanti et al., arXiv:2205.05198, section 5).
         recomputes: with `full`, whether the layer of an index, from 0, is run again; nothing runs all again.
         loss_chunk: tokens whose logits exist at once in the loss; 0 is all of them.
+        load_balance: weight of the load-balancing loss of mixtures, beside the loss that is told.
         sequence_length: longest sequence it will see, for which rotary tables are made; nothing means
             `spec.max_sequence_length`.
 
@@ -59,8 +62,12 @@ def build(
     model = Transformer(spec, attention, sequence_length or spec.max_sequence_length)
     model.recomputed = frozenset(filter(recomputes, range(spec.num_layers))) if recompute == "full" else frozenset()
     model.loss = LossInPieces(loss_chunk, spec.final_logit_soft_cap) if loss_chunk else None
-    for layer in model.layers:
-        layer.attention.core.is_recomputed = recompute == "selective"  # type: ignore[union-attr]  # a layer of ours
+    model.load_balance, model.recomputes_prediction = load_balance, recompute == "full"
+    for module in model.modules():
+        if isinstance(module, Core):
+            module.is_recomputed = recompute == "selective"
+        elif isinstance(module, Router):
+            module.balances = load_balance > 0
     return model
 
 
@@ -82,18 +89,21 @@ class Layer(nn.Module):
 
     def forward(
         self, h: Float[Tensor, "batch length hidden"], context: Context
-    ) -> Float[Tensor, "batch length hidden"]:
-        """One layer further along the residual stream."""
+    ) -> Float[Tensor, "batch length hidden"] | tuple[Float[Tensor, "batch length hidden"], Float[Tensor, ""]]:
+        """One layer further along the residual stream; and how uneven experts were chosen, where a router tells."""
         if self.parallel:  # GPT-J: both branches read the same h
             x = _apply(self.attention_norm, h)
             branches: Tensor = h + self._dropped(self.attention(x, context))
-            return branches + self._dropped(_apply(self.mlp, x if self.mlp_norm is None else self.mlp_norm(h)))
+            fed, *rest = _with_rest(self.mlp(x if self.mlp_norm is None else self.mlp_norm(h)))
+            return _or_alone(branches + self._dropped(fed), rest)
         if self.placement == "residual":
             h = _apply(self.attention_post_norm, h + self._dropped(self.attention(h, context)))
-            return _apply(self.mlp_post_norm, h + self._dropped(self.mlp(h)))
+            fed, *rest = _with_rest(self.mlp(h))
+            return _or_alone(_apply(self.mlp_post_norm, h + self._dropped(fed)), rest)
         mixed = self.attention(_apply(self.attention_norm, h), context)
         h = h + self._dropped(_apply(self.attention_post_norm, mixed))
-        return h + self._dropped(_apply(self.mlp_post_norm, self.mlp(_apply(self.mlp_norm, h))))
+        fed, *rest = _with_rest(self.mlp(_apply(self.mlp_norm, h)))
+        return _or_alone(h + self._dropped(_apply(self.mlp_post_norm, fed)), rest)
 
     def _dropped(self, branch: Tensor) -> Tensor:
         """What a branch adds to the stream, in training with some of it set to zero."""
@@ -108,10 +118,14 @@ class Transformer(nn.Module):
         max_length: longest sequence it takes; nothing where positions need no table.
         recomputed: indices of the layers that keep their input only and run again in the backward pass.
         loss: head and loss of so many tokens at a time; nothing where all are at once.
+        load_balance: weight of the load-balancing loss of mixtures, in training.
+        recomputes_prediction: whether prediction layers run again in the backward pass.
     """
 
     slopes: Tensor | None
     recomputed: frozenset[int]
+    load_balance: float = 0.0
+    recomputes_prediction: bool = False
 
     def __init__(self, spec: ModelSpec, kernel: AttentionKernel, num_positions: int) -> None:
         super().__init__()
@@ -132,6 +146,9 @@ class Transformer(nn.Module):
         self.register_buffer("slopes", slopes, persistent=False)
         self.windows = tuple(spec.layer(i).window for i in range(spec.num_layers))
         self.layers = nn.ModuleList(Layer(spec, spec.layer(i), kernel) for i in range(spec.num_layers))
+        last = spec.layer(spec.num_layers - 1)
+        further = (Prediction(spec, Layer(spec, last, kernel)) for _ in range(spec.num_prediction_layers))
+        self.prediction = nn.ModuleList(further) if spec.num_prediction_layers else None
         self.final_norm = Norm(D, spec.norm) if spec.norm.final else None
         self.embedding_projection_out = Linear(D, E, bias=False) if E else None
         self.head = Linear(E or D, V, bias=spec.head_bias)
@@ -140,30 +157,66 @@ class Transformer(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(
-        self, tokens: Int[Tensor, "batch length"], targets: Int[Tensor, "batch length"] | None = None
+        self,
+        tokens: Int[Tensor, "batch length"],
+        targets: Int[Tensor, "batch length"] | None = None,
+        documents: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length vocabulary"] | Float[Tensor, ""]:
         """Logits; with `targets` the mean cross-entropy in nats instead (a target of -100 does not count).
+
+        Args:
+            tokens: their ids.
+            targets: the ids that follow.
+            documents: number of each token's document, which alone it then sees; nothing sees all that is before it.
 
         Raises:
             ValueError: if the sequence is longer than the model has positions for.
         """
-        h = self._embed(tokens)
-        contexts = {window: self._context(h, window, tokens.shape[1]) for window in dict.fromkeys(self.windows)}
+        h, length, dropout = self._embed(tokens), tokens.shape[1], self.spec.dropout
+        h = functional.dropout(h, dropout, self.training) if dropout else h
+        contexts = {window: self._context(h, window, length, documents) for window in dict.fromkeys(self.windows)}
+        uneven: list[Tensor] = []  # how much each mixture's choice of experts is
         for index, (layer, window) in enumerate(zip(self.layers, self.windows, strict=True)):
-            if index in self.recomputed and torch.is_grad_enabled():
-                # Only dropout would draw random numbers again in the backward pass.
-                replay = self.training and self.spec.has_dropout
-                h = checkpoint(layer, h, contexts[window], use_reentrant=False, preserve_rng_state=replay)
-            else:
-                h = layer(h, contexts[window])
-        h, cap = _apply(self.embedding_projection_out, _apply(self.final_norm, h)), self.spec.final_logit_soft_cap
-        if targets is not None and self.loss is not None:
-            in_pieces: Tensor = self.loss(h.flatten(0, 1), self.head.weight, self.head.bias, targets.flatten())
-            return in_pieces
-        logits = capped(self.head(h), cap)
+            h, *rest = self._run(layer, h, contexts[window], again=index in self.recomputed)
+            uneven += rest
         if targets is None:
-            return logits
-        return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+            return self._logits(h, self.final_norm)
+        loss, others = self._loss(h, targets, self.final_norm), []
+        if self.prediction is not None and self.training and torch.is_grad_enabled():
+            others.append(self._predict(h, targets, contexts[self.windows[-1]], uneven))
+        if uneven:
+            others.append(_sum(uneven, self.load_balance))
+        return beside(loss, others)
+
+    def _run(self, layer: nn.Module, h: Tensor, context: Context, *, again: bool) -> tuple[Tensor, ...]:
+        if not again or not torch.is_grad_enabled():
+            return _with_rest(layer(h, context))
+        # Only dropout would draw random numbers again in the backward pass.
+        replay = self.training and self.spec.has_dropout
+        return _with_rest(checkpoint(layer, h, context, use_reentrant=False, preserve_rng_state=replay))
+
+    def _logits(self, h: Tensor, norm: nn.Module | None) -> Float[Tensor, "batch length vocabulary"]:
+        logits: Tensor = self.head(_apply(self.embedding_projection_out, _apply(norm, h)))
+        return capped(logits, self.spec.final_logit_soft_cap)
+
+    def _loss(self, h: Tensor, targets: Tensor, norm: nn.Module | None) -> Float[Tensor, ""]:
+        if self.loss is None:
+            return functional.cross_entropy(self._logits(h, norm).float().flatten(0, 1), targets.flatten())
+        h = _apply(self.embedding_projection_out, _apply(norm, h)).flatten(0, 1)
+        in_pieces: Tensor = self.loss(h, self.head.weight, self.head.bias, targets.flatten())
+        return in_pieces
+
+    def _predict(self, h: Tensor, targets: Tensor, context: Context, uneven: list[Tensor]) -> Float[Tensor, ""]:
+        """The weighted loss of the prediction layers, each of which reads what the one before it made."""
+        assert self.prediction is not None
+        losses = []
+        for depth, module in enumerate(self.prediction, 1):
+            assert isinstance(module, Prediction)
+            known = self._embed(ahead(targets, depth - 1).clamp(min=0))
+            h, *rest = self._run(module.layer, module(h, known), context, again=self.recomputes_prediction)
+            uneven += rest
+            losses.append(self._loss(h, ahead(targets, depth), module.final_norm))
+        return _sum(losses, PREDICTION_WEIGHT / len(losses))
 
     def _embed(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length hidden"]:
         length, spec = tokens.shape[1], self.spec
@@ -175,16 +228,29 @@ class Transformer(nn.Module):
         if self.position_embedding is not None:
             positions = torch.arange(length, device=tokens.device)
             h = h + self.position_embedding(positions + spec.position.offset if spec.position.offset else positions)
-        h = _apply(self.embedding_norm, h)
-        return functional.dropout(h, spec.dropout, self.training) if spec.dropout else h
+        return _apply(self.embedding_norm, h)
 
-    def _context(self, h: Float[Tensor, "batch tokens hidden"], window: int, length: int) -> Context:
+    def _context(
+        self, h: Float[Tensor, "batch tokens hidden"], window: int, length: int, documents: Tensor | None
+    ) -> Context:
         """Mask and rotary tables of the layers with this window, made once for all of them."""
         mask = None
-        if self.needs_mask or window:
-            mask = causal_mask(length, window, self.slopes, h, _matmul_dtype(h))
+        if self.needs_mask or window or documents is not None:
+            mask = causal_mask(length, window, self.slopes, h, _matmul_dtype(h), documents)
         rotary = self.local_rotary if window and self.local_rotary is not None else self.rotary
         return Context(mask, None if rotary is None else rotary(length), window)
+
+
+def _with_rest(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _or_alone(h: Tensor, rest: list[Tensor]) -> Tensor | tuple[Tensor, Tensor]:
+    return (h, rest[0]) if rest else h
+
+
+def _sum(losses: list[Tensor], weight: float) -> Tensor:
+    return (losses[0] if len(losses) == 1 else torch.stack(losses).sum()) * weight
 
 
 def _needs_mask(spec: ModelSpec, kernel: AttentionKernel) -> bool:

@@ -19,20 +19,23 @@ class Router(nn.Module):
 
     Scores are softmax (Mixtral, arXiv:2401.04088, section 2.1) or sigmoid (DeepSeek-V3, arXiv:2412.19437, eqs. 12 to
     16) of a linear map, in float32. The bias is added for choosing only; no gradient reaches it, so it is a buffer.
+
+    Attributes:
+        balances: whether it tells, in training, how uneven its choice is; `model.build` says so.
     """
 
     bias: Tensor | None
 
     def __init__(self, hidden_size: int, spec: MoeSpec) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.balances = spec, False
         self.weight = nn.Parameter(torch.empty(spec.num_experts, hidden_size))
         self.register_buffer("bias", torch.zeros(spec.num_experts) if spec.router_bias else None)
 
     def forward(
         self, x: Float[Tensor, "tokens hidden"]
-    ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
-        """Weights of the chosen experts, and which they are."""
+    ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"], Float[Tensor, ""] | None]:
+        """Weights of the chosen experts, which they are, and how uneven that is, where it tells."""
         logits = functional.linear(x, self.weight).float()
         scores = torch.softmax(logits, dim=-1) if self.spec.scoring == "softmax" else torch.sigmoid(logits)
         preference = scores if self.bias is None else scores + self.bias
@@ -40,7 +43,23 @@ class Router(nn.Module):
         weights = scores.gather(-1, chosen)
         if self.spec.normalize_weights:
             weights = weights / weights.sum(dim=-1, keepdim=True)
-        return weights, chosen
+        tells = self.balances and self.training and torch.is_grad_enabled()
+        return weights, chosen, self._unevenness(scores, chosen) if tells else None
+
+    def _unevenness(
+        self, scores: Float[Tensor, "tokens experts"], chosen: Int[Tensor, "tokens chosen"]
+    ) -> Float[Tensor, ""]:
+        """E·Σ f·P over the experts: f an expert's share of the choices, P its mean probability; 1 where all are even.
+
+        Switch Transformer, arXiv:2101.03961, equations 4 to 6, with f over all k choices of a token; probabilities of
+        sigmoid scores are scores over their sum (DeepSeek-V3, arXiv:2412.19437, equation 19).
+        """
+        if self.spec.scoring == "sigmoid":
+            scores = scores / scores.sum(dim=-1, keepdim=True)
+        flat, experts = rearrange(chosen, "n k -> (n k)"), self.spec.num_experts
+        counts = scores.new_zeros(experts).index_add_(0, flat, scores.new_ones(flat.shape))
+        shares = counts * (experts / chosen.numel())
+        return (scores.mean(dim=0) * shares).sum()
 
 
 class Moe(nn.Module):
@@ -67,17 +86,19 @@ class Moe(nn.Module):
         )
         self.shared_gate = Linear(hidden_size, 1, bias=False) if shared and spec.shared_gate else None
 
-    def forward(self, x: Float[Tensor, "batch length hidden"]) -> Float[Tensor, "batch length hidden"]:
-        """Each token by itself, through its chosen experts."""
+    def forward(
+        self, x: Float[Tensor, "batch length hidden"]
+    ) -> Float[Tensor, "batch length hidden"] | tuple[Float[Tensor, "batch length hidden"], Float[Tensor, ""]]:
+        """Each token by itself, through its chosen experts; and how uneven the choice is, where the router tells."""
         tokens = rearrange(x, "b t d -> (b t) d")
-        weights, chosen = self.router(tokens)
+        weights, chosen, unevenness = self.router(tokens)
         order = torch.argsort(rearrange(chosen, "n k -> (n k)"), stable=True)
         # index_select, not indexing: its backward adds in a fixed order, so that a run repeats bit for bit.
         copies = torch.index_select(tokens, 0, order // self.chosen)
         slices = torch.split(copies, self._counts(chosen))
         outputs = torch.cat([expert(part) for expert, part in zip(self.experts, slices, strict=True)])
         outputs = torch.index_select(outputs, 0, torch.argsort(order))
-        routed = rearrange(outputs, "(n k) d -> n k d", k=self.chosen) * rearrange(weights, "n k -> n k 1")
+        routed = rearrange(outputs, "(n k) d -> n k d", k=self.chosen) * rearrange(weights.to(x.dtype), "n k -> n k 1")
         mixed = routed.sum(dim=1)
         if self.shared is not None:
             always = self.shared(tokens)
@@ -85,7 +106,7 @@ class Moe(nn.Module):
                 always = always * torch.sigmoid(self.shared_gate(tokens))
             mixed = mixed + always
         out: Tensor = rearrange(mixed, "(b t) d -> b t d", b=x.shape[0])
-        return out
+        return out if unevenness is None else (out, unevenness)
 
     def _counts(self, chosen: Int[Tensor, "tokens chosen"]) -> list[int]:
         """Token copies of each expert, in order."""

@@ -78,16 +78,16 @@ class Parallel:
         """Around whatever computes a loss: of logits that are split, none is gathered."""
         return loss_parallel() if self.strategy.tensor_parallel > 1 else contextlib.nullcontext()
 
-    def forward(self, model: Transformer, tokens: Tensor, targets: Tensor) -> Float[Tensor, ""]:
+    def forward(self, model: Transformer, *batch: Tensor) -> Float[Tensor, ""]:
         """The model's loss, through what is wrapped around it; a plain tensor."""
         # DDP's own forward and no call of it, so that the model stays the root of all names.
-        loss = model(tokens, targets) if self._wrapped is None else self._wrapped.forward(tokens, targets)
+        loss = model(*batch) if self._wrapped is None else self._wrapped.forward(*batch)
         return loss.to_local() if isinstance(loss, DTensor) else loss
 
     @staticmethod
-    def evaluated(model: Transformer, tokens: Tensor, targets: Tensor) -> Float[Tensor, ""]:
+    def evaluated(model: Transformer, *batch: Tensor) -> Float[Tensor, ""]:
         """The loss without a backward pass to come, so that nothing need be wrapped around the model."""
-        loss = model(tokens, targets)
+        loss = model(*batch)
         return loss.to_local() if isinstance(loss, DTensor) else loss
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from torchledger.spec import ModelSpec, SpecError
@@ -77,8 +77,13 @@ def alibi_slopes(num_heads: int) -> Float[Tensor, " heads"]:
 
 
 def causal_mask(
-    length: int, window: int, slopes: Float[Tensor, " heads"] | None, like: Tensor, dtype: torch.dtype
-) -> Float[Tensor, "heads_or_1 length length"]:
+    length: int,
+    window: int,
+    slopes: Float[Tensor, " heads"] | None,
+    like: Tensor,
+    dtype: torch.dtype,
+    documents: Int[Tensor, "batch length"] | None = None,
+) -> Float[Tensor, "*batch heads_or_1 length length"]:
     """What is added to the scores: 0 (or ALiBi's -slope·distance) where a token may look, -inf where it may not.
 
     Args:
@@ -87,13 +92,21 @@ def causal_mask(
         slopes: ALiBi's, or nothing.
         like: a tensor on the device wanted.
         dtype: format of the scores.
+        documents: number of the document that each token belongs to, where it may look at its own only; the mask is
+            then one for each sequence.
     """
     positions = torch.arange(length, device=like.device)
     distance = rearrange(positions, "i -> 1 i 1") - rearrange(positions, "j -> 1 1 j")
     hidden = (distance < 0) | (distance >= window) if window else distance < 0
+    if documents is not None:
+        own = rearrange(documents, "b i -> b 1 i 1") == rearrange(documents, "b j -> b 1 1 j")
+        hidden = hidden | ~own
     if slopes is None:
-        return torch.zeros(1, length, length, device=like.device, dtype=dtype).masked_fill_(hidden, -math.inf)
+        mask = torch.zeros(hidden.shape, device=like.device, dtype=dtype)
+        return mask.masked_fill_(hidden, -math.inf)
     bias = rearrange(-slopes, "h -> h 1 1") * distance
+    if documents is not None:
+        return bias.masked_fill(hidden, -math.inf).to(dtype)
     return bias.masked_fill_(hidden, -math.inf).to(dtype)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.trainer.frozen import adapt, freeze
 from torchledger.trainer.initial_weights import give_values
 from torchledger.trainer.model import Transformer, build
 from torchledger.trainer.optimizer import build_optimizer
@@ -180,14 +181,19 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
     Raises:
         SpecError: the model says something that the trainer does not do; the fields are named.
     """
-    return build(
+    model = build(
         spec,
         attention=recipe.attention,
         recompute=recipe.recompute,
         recomputes=recipe.recomputes_layer,
         loss_chunk=recipe.loss_chunk,
+        load_balance=recipe.load_balance,
         sequence_length=recipe.sequence_length,
     )
+    if recipe.lora_rank:
+        adapt(model, recipe.lora_rank)
+    freeze(model, recipe)
+    return model
 
 
 def micro_batches(batch: MicroBatch, accumulation_steps: int) -> list[MicroBatch]:

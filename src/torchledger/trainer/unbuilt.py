@@ -42,12 +42,6 @@ def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"{value!r}: {_WHY}; use {' or '.join(choices)}"
-    if recipe.load_balance > 0:
-        yield "load_balance", f"a load-balancing loss: {_WHY}; set it to 0"
-    if recipe.lora_rank > 0:
-        yield "lora_rank", f"adapters: {_WHY}; set it to 0"
-    if recipe.trainable:
-        yield "trainable", f"frozen parts: {_WHY}; leave it out"
     if recipe.offload_activations > 0:
         yield "offload_activations", f"activations in host memory: {_WHY}; set it to 0"
     if recipe.offload_optimizer:
