@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchledger.trainer.containers import FileFormat
 from torchledger.trainer.sources import SourceFile, Sources
 from torchledger.trainer.split import choose_split
 
@@ -65,3 +66,14 @@ def test_documents_by_their_number():
     """Of 10,000 documents a twentieth is for validation: 500, within five standard deviations of 22."""
     split = choose_split(sources(["a"], num_separators=10_000), 0.05, 0)
     assert abs(sum(split.validates_document(i) for i in range(10_000)) - 500) < 5 * 22
+
+
+def test_a_table_is_split_by_record():
+    """With a table among the files, every document goes by the hash of file and number, a text file as its first."""
+    table = SourceFile("a.jsonl", 10, "hash", format=FileFormat("jsonl"))
+    text = SourceFile("b.txt", 10, "hash")
+    split = choose_split(Sources("folder", Path("x"), (table, text), ()), 0.25, seed=3)
+    assert split.by == "record"
+    chosen = [split.validates_record("a.jsonl", n) for n in range(2000)]
+    assert 0.22 < sum(chosen) / 2000 < 0.28  # within three standard deviations: sqrt(0.25 * 0.75 / 2000) = 0.0097
+    assert chosen != [split.validates_record("b.txt", n) for n in range(2000)]
