@@ -1,7 +1,9 @@
+import contextlib
+
 import pytest
 import torch
 
-from torchledger.trainer.precision import PrecisionError, autocast, best_time, choose_precision
+from torchledger.trainer.precision import PrecisionError, autocast, best_time, choose_precision, tensor_float_32
 
 CPU = torch.device("cpu")
 SIZES = {"tokens": 64, "hidden": 32, "inner": 48}
@@ -12,10 +14,32 @@ def test_fp16_on_a_cpu_is_refused_with_the_reason():
     with pytest.raises(PrecisionError, match=r"many times slower than its fp32 ones; use bf16 or fp32"):
         choose_precision("fp16", CPU, **SIZES)
     with pytest.raises(PrecisionError, match="loss scaling"):
-        choose_precision("fp16", torch.device("cuda"), **SIZES)
+        choose_precision("fp16", torch.device("mps"), **SIZES)
 
 
-@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+def test_tf32_is_refused_where_no_unit_runs_it():
+    """A CPU has no TF32: the same run in fp32 would be told as something else."""
+    with pytest.raises(PrecisionError, match="CUDA GPUs from Ampere on"):
+        choose_precision("tf32", CPU, **SIZES)
+
+
+@pytest.mark.parametrize("asked", ["fp8", "mxfp8", "nvfp4", "fp16-master"])
+def test_what_only_the_planner_knows_is_refused_by_name(asked):
+    with pytest.raises(PrecisionError, match=f"{asked} is known to planner and formulas"):
+        choose_precision(asked, CPU, **SIZES)
+    with pytest.raises(PrecisionError, match=asked):
+        autocast(CPU, asked)
+
+
+def test_tf32_is_a_switch_that_is_put_back():
+    """FP32 products may run in TF32 inside, and run in FP32 again afterwards, also after an error."""
+    with contextlib.suppress(ZeroDivisionError), tensor_float_32():
+        assert torch.get_float32_matmul_precision() == "high"
+        raise ZeroDivisionError
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.parametrize("asked", ["fp32", "bf16", "bf16-master", "bf16-moments", "bf16-pure"])
 def test_what_is_asked_for_is_taken_without_a_probe(asked):
     """A format that is named is taken, and nothing is timed."""
     choice = choose_precision(asked, CPU, **SIZES)

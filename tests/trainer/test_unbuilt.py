@@ -4,19 +4,15 @@ from dataclasses import fields, replace
 
 import pytest
 
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, OptimizerSpec, Recipe, SpecError
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, OptimizerSpec, Recipe, SpecError, Strategy
 from torchledger.trainer.model import build
+from torchledger.trainer.precision import BUILT
 from torchledger.trainer.step import build_step
-from torchledger.trainer.unbuilt import require_built, require_built_recipe
+from torchledger.trainer.unbuilt import require_built, require_built_recipe, require_spreadable
 
 SPEC = ModelSpec("tiny", 50, 16, 2, 16, AttentionSpec(2), MlpSpec(24))
 UNBUILT = {
-    "precision": "bf16-master",
-    "document_mask": True,
-    "load_balance": 0.01,
-    "initialization": "mup",
-    "lora_rank": 4,
-    "trainable": ("head",),
+    "precision": "fp8",
     "offload_activations": 0.5,
     "offload_optimizer": True,
 }
@@ -48,12 +44,21 @@ def test_all_of_it_is_told_at_once():
 
 def test_what_is_built_is_not_refused():
     require_built(SPEC)
-    for precision in ("fp32", "bf16"):
+    for precision in BUILT:
         require_built_recipe(Recipe(precision=precision, recompute="full", optimizer=OptimizerSpec("sgd")))
 
 
 def test_every_field_of_a_recipe_is_either_done_or_refused():
     """A new field has to be thought of here: it is one that the trainer does, or it is in the table above."""
     done = {"batch_size", "sequence_length", "accumulation_steps", "attention", "num_tokens", "seed", "mup_base_size"}
-    done |= {"optimizer", "recompute", "recompute_layers", "recompute_every", "loss_chunk"}
+    done |= {"document_mask", "initialization", "load_balance", "lora_rank", "loss_chunk"}
+    done |= {"optimizer", "recompute", "recompute_every", "recompute_layers", "trainable"}
     assert {field.name for field in fields(Recipe)} == done | set(UNBUILT)
+
+
+def test_what_looks_at_whole_tensors_is_refused_where_ranks_hold_shares():
+    """Two ranks that hold copies may run anything; where they hold shares, Muon and 16-bit parameters are named."""
+    recipe = Recipe(precision="bf16-pure", optimizer=OptimizerSpec("muon"))
+    require_spreadable(recipe, Strategy(data_parallel=2))
+    with pytest.raises(SpecError, match=r"(?s)precision.*optimizer\.kind"):
+        require_spreadable(recipe, Strategy(data_parallel=2, shard_level=3))

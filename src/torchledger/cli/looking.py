@@ -82,6 +82,7 @@ def _as_built(asked: Asked) -> Built:
     """A preset as a model with its batch, for what changes the step."""
     import torch
 
+    from torchledger.trainer.narrowing import narrow
     from torchledger.trainer.optimizer import build_optimizer
     from torchledger.trainer.step import build_model
     from torchledger.trainer.unbuilt import require_built_recipe
@@ -91,12 +92,13 @@ def _as_built(asked: Asked) -> Built:
 
     def make() -> dict[str, Any]:
         model = build_model(asked.model, recipe)
+        masters = narrow(model, recipe.precision)
         ids = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
         return {
             "model": model,
             "batch": (ids, ids.clone()),
-            "optimizer": build_optimizer(model, recipe.optimizer),
-            "precision": recipe.precision,
+            "optimizer": build_optimizer(model, recipe.optimizer, recipe.precision, masters=masters),
+            "precision": recipe.precision if recipe.precision in {"bf16", "fp16"} else "fp32",
             "gradient_clip": recipe.optimizer.gradient_clip,
             "accumulation_steps": recipe.accumulation_steps,
         }

@@ -17,7 +17,7 @@ import torch
 from torchledger.machine.profile import MachineProfile
 from torchledger.meter.device import facts
 
-_FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 #: Square matmuls from the size where dispatch dominates to the size where nothing but the units does.
 _SIZES = {"cpu": (32, 64, 128, 256, 512, 1024, 2048), "cuda": (128, 256, 512, 1024, 2048, 4096, 8192)}
 _KIBIBYTE, _MEBIBYTE = 2**10, 2**20
@@ -59,7 +59,7 @@ def calibrate(
     for done, (name, size) in enumerate(jobs):
         tell(done, num_figures, "measuring matmuls")
         flops = 2 * size**3
-        matmul.setdefault(name, []).append((flops, flops / _matmul_s(device, _FORMATS[name], size, share_s)))
+        matmul.setdefault(name, []).append((flops, flops / _matmul_s(device, name, size, share_s)))
     bandwidth = []
     for done, size_bytes in enumerate(_OPERAND_BYTES, len(jobs)):
         tell(done, num_figures, "measuring memory")
@@ -115,9 +115,14 @@ def _pool(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> I
     return itertools.cycle([torch.ones(shape, dtype=dtype, device=device) for _ in range(count)])
 
 
-def _matmul_s(device: torch.device, dtype: torch.dtype, size: int, budget_s: float) -> float:
-    operands = _pool(device, (size, size), dtype)
-    return best_s(lambda: torch.mm(next(operands), next(operands)), device, budget_s)
+def _matmul_s(device: torch.device, number_format: str, size: int, budget_s: float) -> float:
+    operands = _pool(device, (size, size), _FORMATS[number_format])
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if number_format == "tf32" else "highest")
+    try:
+        return best_s(lambda: torch.mm(next(operands), next(operands)), device, budget_s)
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _addition_s(device: torch.device, size_bytes: int, budget_s: float) -> float:

@@ -19,9 +19,11 @@
              mixture, documents, loader                    of several files by weight, documents told apart
              mixed_data, stream                            the parts of a run's mixture, its batches
     model    model, attention, latent, mlp, moe, norm, position, linear, loss
-             init, seeds                                   first values, random streams
+             prediction, frozen                            more tokens ahead; what is trained of it
+             init, initial_weights, activation_scale, seeds first values, random streams
     weights  foreign_weights, foreign_names, weight_layout Hugging Face checkpoints, in and out
-    step     step, targets, schedule, precision, kernel    one update, traced and run as the same object
+    step     step, targets, schedule, clipping, kernel     one update, traced and run as the same object
+             precision, narrowing, loss_scale              which formats
              optimizer, one_by_one, update_rules, muon, eight_bit
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume                                        whether it may go on

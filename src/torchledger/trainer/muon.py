@@ -33,7 +33,7 @@ class Muon:
     def update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], learning_rate: float, decay: float
     ) -> None:
-        """M ← μ·m + (1 - μ)·g, o = NS(μ·m + (1 - μ)·g), p ← p·(1 - lr·wd) - lr·0.2·√max(out, in)·o."""
+        """In order m ← μ·m + (1 - μ)·g, o = NS(μ·m + (1 - μ)·g), p ← p·(1 - lr·wd) - lr·0.2·√max(out, in)·o."""
         mean = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
         direction = orthogonal(torch.lerp(gradient, mean, self.momentum))
         if decay:

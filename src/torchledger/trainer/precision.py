@@ -1,21 +1,32 @@
 """In which number format matmuls run: as asked, or as a short probe on this machine finds faster."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 
 from torchledger.trainer.linear import Linear
 
-__all__ = ["PrecisionChoice", "PrecisionError", "autocast", "best_time", "choose_precision"]
+__all__ = [
+    "BUILT",
+    "PrecisionChoice",
+    "PrecisionError",
+    "autocast",
+    "best_time",
+    "choose_precision",
+    "tensor_float_32",
+]
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-master", "bf16-moments", "bf16-pure"]
+#: Every precision that this trainer runs, somewhere.
+BUILT: tuple[str, ...] = get_args(Precision)
 
 PROBE_S = 0.1  # for each format
 PROBE_TOKENS = 4096  # rows at most: more change the time per row no further, and would take memory
+_AMPERE = (8, 0)  # compute capability of the first GPUs with TF32 (NVIDIA A100 whitepaper, 2020)
 FASTER = 1.05  # a format with fewer bits has to pay for them
 
 
@@ -40,16 +51,33 @@ class PrecisionChoice:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Where matmuls run in `precision`: parameters stay float32, and torch casts at each matmul.
+    """Around a forward pass: `bf16` and `fp16` leave parameters in FP32, and torch casts at each matmul.
+
+    Where parameters are stored in 16 bit there is nothing to cast.
 
     Raises:
         PrecisionError: a precision that this trainer does not run.
     """
-    if precision == "fp32":
-        return nullcontext()
-    if precision != "bf16":
+    if precision not in BUILT:
         raise PrecisionError(_unbuilt(precision))
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    if precision == "tf32":
+        return tensor_float_32()
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
+
+
+@contextmanager
+def tensor_float_32() -> Iterator[None]:
+    """Matmuls of FP32 operands run in TF32 in here: 10 bits of their 23 behind the point, sums in FP32.
+
+    The backward pass too has to be in here: it is a switch of the process, no property of a tensor.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: int, inner: int) -> PrecisionChoice:
@@ -66,8 +94,8 @@ def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: i
         inner: its outputs.
 
     Raises:
-        PrecisionError: fp16, which is many times slower than fp32 on CPUs (2048³ matmul, two Zen 4 cores: 3 against
-            195 GFLOP/s), and needs loss scaling elsewhere; and what only the planner knows.
+        PrecisionError: fp16 on a CPU, where it is many times slower than fp32 (2048³ matmul, two Zen 4 cores: 3 against
+            195 GFLOP/s); tf32 where there are no units for it; and what only the planner knows.
     """
     if asked == "fp16":
         if device.type == "cpu":
@@ -75,8 +103,14 @@ def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: i
                 "fp16 cannot be trained on a CPU: torch's fp16 kernels there are many times slower than its fp32 ones; "
                 "use bf16 or fp32"
             )
-        raise PrecisionError("fp16 needs loss scaling, which this trainer does not do; use bf16 or fp32")
-    if asked in {"fp32", "bf16"}:
+        if device.type != "cuda":
+            raise PrecisionError(f"fp16 needs loss scaling, which torch does on CUDA, not on {device.type}; use fp32")
+    if asked == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < _AMPERE):
+        raise PrecisionError(
+            f"tf32 is a mode of the matrix units of CUDA GPUs from Ampere on; this {device.type} device has none: "
+            "use fp32 or bf16"
+        )
+    if asked in BUILT:
         return PrecisionChoice(cast("Precision", asked), f"precision {asked}, as asked")
     if asked != "auto":
         raise PrecisionError(_unbuilt(asked))
@@ -95,7 +129,8 @@ def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: i
 
 
 def _unbuilt(precision: str) -> str:
-    return f"precision {precision} is known to planner and formulas, this trainer does not run it; use bf16 or fp32"
+    built = ", ".join(BUILT)
+    return f"precision {precision} is known to planner and formulas, this trainer does not run it; it runs {built}"
 
 
 def _probe(precision: Precision, device: torch.device, tokens: int, hidden: int, inner: int) -> float:

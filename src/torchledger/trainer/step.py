@@ -1,7 +1,9 @@
 """One training step, from token ids to new weights: traced on fake tensors and run for real as the very same object."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,14 +12,18 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.trainer.clipping import clip
 from torchledger.trainer.frozen import adapt, freeze
+from torchledger.trainer.init import learning_rate_scales
 from torchledger.trainer.initial_weights import give_values
+from torchledger.trainer.loss_scale import LossScale
 from torchledger.trainer.model import Transformer, build
+from torchledger.trainer.narrowing import narrow
 from torchledger.trainer.optimizer import build_optimizer
-from torchledger.trainer.precision import autocast
+from torchledger.trainer.precision import autocast, tensor_float_32
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.targets import target_shares
-from torchledger.trainer.unbuilt import require_built_recipe
+from torchledger.trainer.unbuilt import require_built_recipe, require_spreadable
 
 if TYPE_CHECKING:
     from torchledger.trainer.parallel import Parallel
@@ -76,6 +82,8 @@ class TrainStep:
         self.optimizer = optimizer
         self.recipe = recipe
         self.parallel = parallel
+        device = next(model.parameters()).device
+        self.loss_scale = LossScale(device) if recipe.precision == "fp16" else None
 
     def __call__(self, batches: Sequence[MicroBatch], step: int, may_update: MayUpdate | None = None) -> StepResult:
         """Do update `step` (from 0).
@@ -90,15 +98,32 @@ class TrainStep:
             may_update: asked once loss and gradients are there; no leaves the update out. Reading a number there waits
                 for the device. On many ranks every rank has to answer alike. Nothing asks, and always updates.
         """
+        with tensor_float_32() if self.recipe.precision == "tf32" else contextlib.nullcontext():
+            return self._step(batches, step, may_update)
+
+    def state(self) -> dict[str, Tensor]:
+        """What goes on from step to step beside parameters and optimizer: the loss scale of FP16; else nothing."""
+        return {} if self.loss_scale is None else self.loss_scale.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        if self.loss_scale is not None:
+            self.loss_scale.load(state)
+
+    def _step(self, batches: Sequence[MicroBatch], step: int, may_update: MayUpdate | None) -> StepResult:
         shares = target_shares([batch[1] for batch in batches])
         if self.parallel is None:
             losses = [self._forward_backward(batch, share) for batch, share in zip(batches, shares, strict=True)]
         else:
             losses = [self._on_ranks(self.parallel, batches, shares)]
         norm = self._clip()
-        skipped = may_update is not None and not may_update(losses, norm)
+        # A gradient that overflows is what a loss scale looks for, and leaves out by itself.
+        asked = norm if self.loss_scale is None else None
+        skipped = may_update is not None and not may_update(losses, asked)
         if not skipped:
             self._update(step)
+        if self.loss_scale is not None:
+            self.loss_scale.adapt()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), norm, skipped)
 
@@ -106,7 +131,10 @@ class TrainStep:
         rate = learning_rate(self.recipe.optimizer, step, self.recipe.num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("scale", 1.0)
-        self.optimizer.step()
+        if self.loss_scale is None:
+            self.optimizer.step()
+        else:
+            self.loss_scale.step(self.optimizer)
 
     def _on_ranks(
         self, parallel: "Parallel", batches: Sequence[MicroBatch], shares: Sequence[float]
@@ -125,15 +153,17 @@ class TrainStep:
             loss: Tensor = self.model(*batch) if self.parallel is None else self.parallel.forward(self.model, *batch)
         if share != 1:
             loss = loss * share
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if self.loss_scale is None else self.loss_scale.scaled(loss)).backward()  # type: ignore[no-untyped-call]
         # A mean over no target is no number, but adds nothing to the others.
         return loss.detach() if share else torch.zeros_like(loss)
 
     def _clip(self) -> Float[Tensor, ""] | None:
         limit = self.recipe.optimizer.gradient_clip
+        if self.loss_scale is not None:
+            self.loss_scale.unscale(self.optimizer)
         if self.parallel is not None:
             return self.parallel.clip(self.model, limit) if limit > 0 else None
-        return torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit) if limit > 0 else None
+        return clip(self.model.parameters(), limit) if limit > 0 else None
 
 
 def build_step(
@@ -158,15 +188,21 @@ def build_step(
         SetupError, ForeignWeightsError, CheckpointError: weights that are not there or do not fit.
     """
     require_built_recipe(recipe)
+    is_alone = strategy is None or strategy.num_ranks == 1
+    if strategy is not None and not is_alone:
+        require_spreadable(recipe, strategy)
     model = build_model(spec, recipe)
-    parallel = None if strategy is None or strategy.num_ranks == 1 else _parallel(strategy)
+    parallel = None if strategy is None or is_alone else _parallel(strategy)
     if parallel is not None:
         parallel.split(model)
     if initialized:
         give_values(model, recipe, weights)
+    masters = narrow(model, recipe.precision)
     if parallel is not None:
         parallel.spread(model)
-    return TrainStep(model, build_optimizer(model, recipe.optimizer), recipe, parallel)
+    scales = learning_rate_scales(model, recipe)
+    optimizer = build_optimizer(model, recipe.optimizer, recipe.precision, masters=masters, scales=scales)
+    return TrainStep(model, optimizer, recipe, parallel)
 
 
 def _parallel(strategy: Strategy) -> "Parallel":

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from torchledger.spec import ModelSpec, Recipe
+from torchledger.formula.precision import FORMATS
+from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
+from torchledger.trainer.precision import BUILT
 
-__all__ = ["require_built", "require_built_recipe"]
+__all__ = ["require_built", "require_built_recipe", "require_spreadable"]
 
 _WHY = "the planner and the formulas know it, the trainer does not do it"
 
@@ -28,6 +30,22 @@ def require_built_recipe(recipe: Recipe) -> None:
     refuse("the recipe cannot be run here", list(_of_recipe(recipe)))
 
 
+def require_spreadable(recipe: Recipe, strategy: Strategy) -> None:
+    """Refuse a recipe whose update needs whole tensors where ranks hold shares of them.
+
+    Raises:
+        SpecError: with every such field in it.
+    """
+    if strategy.shard_level == 0 and strategy.tensor_parallel == 1:
+        return
+    found = []
+    if recipe.precision == "fp16" or FORMATS[recipe.precision].stored != "fp32":
+        found.append(("precision", f"{recipe.precision!r} is not built for parameters in shares; use fp32 or bf16"))
+    if (kind := recipe.optimizer.kind) in {"muon", "adafactor", "adamw-8bit"}:
+        found.append(("optimizer.kind", f"{kind!r} looks at whole tensors; shard nothing, or use adamw, lion or sgd"))
+    refuse("the recipe cannot be run in shares", found)
+
+
 def _of_model(spec: ModelSpec) -> Iterator[Mistake]:
     if spec.num_prediction_layers > 0:
         yield "num_prediction_layers", f"multi-token prediction: {_WHY}; set it to 0"
@@ -37,7 +55,7 @@ def _of_model(spec: ModelSpec) -> Iterator[Mistake]:
 
 def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     known = {
-        "precision": (recipe.precision, ("fp32", "bf16")),
+        "precision": (recipe.precision, BUILT),
     }
     for name, (value, choices) in known.items():
         if value not in choices:

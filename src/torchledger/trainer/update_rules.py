@@ -33,7 +33,7 @@ class AdamW:
     def update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], learning_rate: float, decay: float
     ) -> None:
-        """M ← m + (1 - β1)(g - m), v ← β2·v + (1 - β2)·g², p ← p·(1 - lr·wd) - lr·m̂/(√v̂ + ε)."""
+        """In order m ← m + (1 - β1)(g - m), v ← β2·v + (1 - β2)·g², p ← p·(1 - lr·wd) - lr·m̂/(√v̂ + ε)."""
         adamw(
             [parameter],
             [gradient],
@@ -66,7 +66,7 @@ class Sgd:
     def update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], learning_rate: float, decay: float
     ) -> None:
-        """B ← μ·b + g + wd·p, p ← p - lr·b."""
+        """In order b ← μ·b + g + wd·p, p ← p - lr·b."""
         if decay:
             gradient = gradient.add(parameter, alpha=decay)
         if self.momentum:
@@ -88,7 +88,7 @@ class Lion:
     def update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], learning_rate: float, decay: float
     ) -> None:
-        """U = sign(β1·m + (1 - β1)·g), p ← p·(1 - lr·wd) - lr·u, m ← β2·m + (1 - β2)·g."""
+        """In order u = sign(β1·m + (1 - β1)·g), p ← p·(1 - lr·wd) - lr·u, m ← β2·m + (1 - β2)·g."""
         mean = state["exp_avg"]
         if decay:
             parameter.mul_(1 - learning_rate * decay)
@@ -119,21 +119,19 @@ class Adafactor:
     def initial_state(self, parameter: Tensor, moment: torch.dtype) -> dict[str, Tensor]:  # noqa: ARG002  # FP32 always
         """Mean squares of rows [out, 1] and columns [1, in] of a matrix, of a vector of each element; the step."""
         state = {"step": torch.zeros((), dtype=torch.float32)}
-        wide = {"dtype": torch.float32, "device": parameter.device}
+        shape, device = parameter.shape, parameter.device
+        shapes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
         if parameter.ndim < 2:
-            return {**state, "variance": torch.zeros(parameter.shape, **wide)}  # type: ignore[arg-type]  # a dtype and a device
-        rows, columns = parameter.shape[-2:]
-        stacks = parameter.shape[:-2]
+            shapes = {"variance": (*shape,)}
         return {
             **state,
-            "row_var": torch.zeros((*stacks, rows, 1), **wide),  # type: ignore[arg-type]  # as above
-            "col_var": torch.zeros((*stacks, 1, columns), **wide),  # type: ignore[arg-type]  # as above
+            **{name: torch.zeros(size, dtype=torch.float32, device=device) for name, size in shapes.items()},
         }
 
     def update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], learning_rate: float, decay: float
     ) -> None:
-        """P ← p·(1 - lr·wd) - α·u/max(1, rms(u)/d) with u = g/√v̂, α = max(ε2, rms(p))·min(lr, 1/√t)."""
+        """In order p ← p·(1 - lr·wd) - α·u/max(1, rms(u)/d) with u = g/√v̂, α = max(ε2, rms(p))·min(lr, 1/√t)."""
         step = state["step"]
         step += 1
         number = step.item()  # on the CPU, and known on fake tensors too
@@ -151,13 +149,13 @@ class Adafactor:
         if gradient.ndim < 2:
             return state["variance"].lerp_(gradient * gradient, new_share).clone()
         rows, columns = state["row_var"], state["col_var"]
-        rows.lerp_(torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).square_() / gradient.shape[-1], new_share)
-        columns.lerp_(
-            torch.linalg.vector_norm(gradient, dim=-2, keepdim=True).square_() / gradient.shape[-2], new_share
-        )
+        for means, dim in ((rows, -1), (columns, -2)):
+            norms: Tensor = torch.linalg.vector_norm(gradient, dim=dim, keepdim=True)
+            means.lerp_(norms.square_() / gradient.shape[dim], new_share)
         estimate: Tensor = rows * columns
         return estimate.div_(rows.mean(dim=-2, keepdim=True).clamp_(min=self.epsilon1))
 
 
 def _root_mean_square(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor) / math.sqrt(tensor.numel())
+    norm: Tensor = torch.linalg.vector_norm(tensor)
+    return norm / math.sqrt(tensor.numel())
