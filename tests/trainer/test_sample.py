@@ -5,6 +5,7 @@ import torch
 
 from torchledger.spec import Recipe
 from torchledger.trainer.errors import CheckpointError, RunFolderError
+from torchledger.trainer.events import Sampled
 from torchledger.trainer.init import initialize
 from torchledger.trainer.model import build
 from torchledger.trainer.run_config import SampleConfig
@@ -97,3 +98,14 @@ def test_no_checkpoint_and_no_run_are_told(tmp_path, tiny):
         load_model(tmp_path, CPU)
     with pytest.raises(RunFolderError, match="no run"):
         write_text_from(tmp_path, SampleConfig(), CPU)
+
+
+@pytest.mark.parametrize("precision", ["bf16-pure", "bf16-master"])
+def test_a_model_in_sixteen_bits_writes_the_same_text_again(run, config, precision):
+    """What is stored in BF16 is read in BF16: the checkpoint's text is that of the end of the run."""
+    recipe = replace(config.recipe, precision=precision)
+    folder, events = run(replace(config, recipe=recipe, sample=SampleConfig("a", 8)))
+    told = next(event.text for event in events if isinstance(event, Sampled))
+    assert write_text_from(folder.path, SampleConfig("a", 8), CPU) == told
+    model, _ = load_model(folder.path, CPU)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}

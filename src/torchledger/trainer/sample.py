@@ -1,5 +1,6 @@
 """Text from a model: token after token, drawn from a stream of its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,11 +10,13 @@ from torch import Tensor
 from torchledger.spec import Recipe
 from torchledger.trainer.checkpoint import checkpoint_at, load_weights
 from torchledger.trainer.manifest import Manifest
-from torchledger.trainer.model import Transformer, build
+from torchledger.trainer.model import Transformer
+from torchledger.trainer.narrowing import narrow
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.run_config import SampleConfig
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.seeds import stream_seed
+from torchledger.trainer.step import build_model
 from torchledger.trainer.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["load_model", "sample", "write_text_from"]
@@ -32,7 +35,8 @@ def load_model(path: Path, device: torch.device) -> tuple[Transformer, Manifest]
     checkpoint = checkpoint_at(path)
     identity = Manifest.read(checkpoint).identity
     with device:
-        model = build(identity.spec, attention="math", sequence_length=identity.recipe.sequence_length)
+        model = build_model(identity.spec, replace(identity.recipe, attention="math"))
+        narrow(model, identity.recipe.precision)
     manifest = load_weights(checkpoint, model)
     return model.eval(), manifest
 
