@@ -77,7 +77,8 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
     losses: list[float] = []
     with training_batches(setup) as batches:
         with setup.device, _phase(recorder, "build"):
-            step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy)
+            weights = setup.config.initial_weights
+            step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy, weights=weights)
         for number in range(num_steps(setup)):
             if recorder is not None:
                 recorder.register(step.model)

@@ -30,6 +30,7 @@ def recipe_mistakes(recipe: Recipe, spec: ModelSpec | None = None) -> list[Mista
         *_fits(recipe, spec),
         *_saved(recipe),
         *_trained(recipe, spec),
+        *_begun(recipe, spec),
         *_optimizer(recipe.optimizer),
     ]
 
@@ -119,8 +120,6 @@ def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
         yield "lora_rank", f"must be at least 0 (no adapters), is {recipe.lora_rank}"
     if recipe.load_balance < 0:
         yield "load_balance", f"must be at least 0 (no such loss), is {recipe.load_balance}"
-    if recipe.mup_base_size < 1:
-        yield "mup_base_size", f"must be at least 1, is {recipe.mup_base_size}"
     if recipe.lora_rank > 0 and recipe.trainable:
         yield "trainable", "adapters are the only thing trained with lora_rank; leave one of both out"
     for name in recipe.trainable:
@@ -133,6 +132,20 @@ def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
             yield "trainable", f"{name!r} ends before it begins"
         elif spec is not None and int(last or first) >= spec.num_layers:
             yield "trainable", f"{name!r} is beyond the {spec.num_layers} layers of {spec.name}, which count from 0"
+
+
+def _begun(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
+    """How first values are drawn."""
+    if recipe.mup_base_size < 1:
+        yield "mup_base_size", f"must be at least 1, is {recipe.mup_base_size}"
+    if recipe.initialization != "mup":
+        return
+    if spec is not None and spec.tied_embeddings:
+        message = "mup gives embedding and head other values and rates, so the head cannot be the embedding"
+        yield "initialization", f"{message}; set model.tied_embeddings to false"
+    if recipe.optimizer.kind in {"adafactor", "muon"}:
+        message = "mup has learning rates for SGD and for Adam and its kin (adamw, adamw-8bit, lion)"
+        yield "initialization", f"{message}, not for {recipe.optimizer.kind}"
 
 
 #: Parts that a recipe can train; layers also by number.

@@ -87,8 +87,8 @@ class Recipe:
         seed: seeds initialisation, dropout and data order.
         initialization: `fan_in` has std 1/sqrt(fan_in), cut at 3 of its own standard deviations; `gpt2` has std 0.02
             and residual projections scaled by 1/sqrt(2·num_layers); `xavier` has variance 2/(fan_in + fan_out) (Glorot
-            and Bengio 2010, eq. 12), `kaiming` 2/fan_in (He et al., arXiv:1502.01852, eq. 10), `mup` scales values and
-            learning rates with the width over `mup_base_size` (arXiv:2203.03466, table 8).
+            and Bengio 2010, eq. 12) and `kaiming` 2/fan_in (He et al., arXiv:1502.01852, eq. 10) in the layers, `mup`
+            scales values and learning rates with the width over `mup_base_size` (arXiv:2203.03466, table 3).
         mup_base_size: hidden size at which `mup` changes nothing.
     """
 

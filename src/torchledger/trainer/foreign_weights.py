@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from torchledger.spec import ModelSpec
 from torchledger.spec.huggingface import to_config
 from torchledger.trainer.durable import partial_path, publish, write_text
 from torchledger.trainer.errors import ForeignWeightsError
-from torchledger.trainer.foreign_names import pairings
+from torchledger.trainer.foreign_names import Pairing, pairings
+from torchledger.trainer.init import put
 
-__all__ = ["ForeignWeights", "load_foreign", "save_foreign"]
+__all__ = ["ForeignWeights", "check_foreign", "load_foreign", "save_foreign"]
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -66,15 +67,24 @@ class ForeignWeights:
         Older files leave the name of the outermost module out (`h.0.ln_1.weight` of GPT-2), a language model inside of
         a larger one has more of it; GPT-NeoX's head had another name.
         """
-        candidates = [prefix + name for prefix in _PREFIXES]
-        candidates += [
-            "language_model." + name.partition(".")[2],
-            name.partition(".")[2],
-            "model.language_model." + name.partition(".")[2],
-        ]
+        inside = name.partition(".")[2]
+        candidates = [*(prefix + name for prefix in _PREFIXES), *(prefix + inside for prefix in _PREFIXES)]
         if name == "embed_out.weight":
             candidates.append("lm_head.weight")
         return next((each for each in candidates if each in self.files), None)
+
+    def about(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Shape of one tensor, and the name of its format.
+
+        Raises:
+            ForeignWeightsError: the file is damaged.
+        """
+        try:
+            with safe_open(self.files[name], framework="pt") as stream:
+                part = stream.get_slice(name)
+                return tuple(part.get_shape()), part.get_dtype()
+        except (OSError, SafetensorError) as error:
+            raise ForeignWeightsError(f"cannot read {name} of {self.files[name]}: {error}") from error
 
     def read(self, name: str) -> Tensor:
         """One tensor, in the format it is stored in.
@@ -90,47 +100,54 @@ class ForeignWeights:
         return tensor
 
 
-@torch.no_grad()
-def load_foreign(folder: Path, spec: ModelSpec, state: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Copy the weights of a Hugging Face folder into `state`, converted to its formats; all names or an error.
+def check_foreign(folder: Path, spec: ModelSpec, shapes: Mapping[str, list[int]]) -> tuple[str, ...]:
+    """Find out whether a Hugging Face folder has the weights of a model, reading none of them.
 
     Args:
         folder: with `config.json` and safetensors.
-        spec: the model that `state` belongs to.
-        state: our tensors by name, a tied head once.
+        spec: the model.
+        shapes: of our tensors by name, a tied head once.
 
     Returns:
-        What is worth knowing, in words: how many tensors, in which formats, and what was not taken.
+        What is worth knowing, in words: how many tensors, in which formats, and what would not be taken.
 
     Raises:
         ForeignWeightsError: tensors are missing, of another shape, or there and of no use to this model.
         SpecError: the family has no place for one of ours.
     """
     stored = ForeignWeights.open(folder)
-    pairs = pairings(stored.model_type, spec, state)
-    missing = [pair.theirs for pair in pairs if stored.find(pair.theirs) is None]
-    if missing:
-        raise ForeignWeightsError(f"{folder} lacks {_listed(missing)}; it has {_listed(sorted(stored.files))}")
-    used, formats, wrong = set(), set(), []
-    for pair in pairs:
-        name = stored.find(pair.theirs)
-        assert name is not None
-        used.add(name)
-        tensor = stored.read(name)
-        formats.add(str(tensor.dtype).removeprefix("torch."))
-        ours = [state[each] for each in pair.ours]
-        rows = [each.shape[0] for each in ours]
-        if tensor.numel() != sum(each.numel() for each in ours) or _stored_shape(pair.layouts, ours) != list(
-            tensor.shape
-        ):
-            wrong.append(f"{name}: {list(tensor.shape)} stored, {_stored_shape(pair.layouts, ours)} needed")
-            continue
-        for target, part in zip(ours, pair.split(spec, tensor, rows), strict=True):
-            target.copy_(part)
+    found = _found(stored, spec, shapes)
+    facts = [stored.about(name) for name, _ in found]
+    wrong = [
+        f"{name}: {list(shape)} stored, {needed} needed"
+        for (name, pair), (shape, _) in zip(found, facts, strict=True)
+        if (needed := _stored_shape(pair.layouts, [shapes[each] for each in pair.ours])) != list(shape)
+    ]
     if wrong:
         raise ForeignWeightsError(f"{folder}: tensors of another size than the model's: {'; '.join(wrong[:4])}")
-    notes = [f"{len(used)} tensors of {folder} ({', '.join(sorted(formats))}) are the initial weights"]
-    return (*notes, *_unused(stored, used, spec))
+    formats = ", ".join(sorted({dtype for _, dtype in facts}))
+    notes = [f"{len(found)} tensors of {folder} ({formats}) are the initial weights"]
+    return (*notes, *_unused(stored, {name for name, _ in found}, spec))
+
+
+@torch.no_grad()
+def load_foreign(folder: Path, spec: ModelSpec, state: Mapping[str, Tensor]) -> None:
+    """Copy the weights of a Hugging Face folder into `state`, converted to its formats; all names or an error.
+
+    Args:
+        folder: with `config.json` and safetensors.
+        spec: the model that `state` belongs to.
+        state: our tensors by name, a tied head once; whole ones, or DTensors of which every rank takes its share.
+
+    Raises:
+        ForeignWeightsError, SpecError: as `check_foreign`.
+    """
+    check_foreign(folder, spec, {name: list(tensor.shape) for name, tensor in state.items()})
+    stored = ForeignWeights.open(folder)
+    for name, pair in _found(stored, spec, state):
+        ours = [state[each] for each in pair.ours]
+        for target, part in zip(ours, pair.split(spec, stored.read(name), [len(each) for each in ours]), strict=True):
+            put(target, part)
 
 
 def save_foreign(
@@ -186,8 +203,22 @@ def save_foreign(
     return notes
 
 
-def _stored_shape(layouts: tuple[str, ...], ours: list[Tensor]) -> list[int]:
-    rows, rest = sum(each.shape[0] for each in ours), list(ours[0].shape[1:])
+def _found(stored: ForeignWeights, spec: ModelSpec, names: Iterable[str]) -> list[tuple[str, Pairing]]:
+    """Each stored tensor that the model needs, and what it is here.
+
+    Raises:
+        ForeignWeightsError: some are missing.
+    """
+    pairs = pairings(stored.model_type, spec, names)
+    found = [(stored.find(pair.theirs), pair) for pair in pairs]
+    missing = [pair.theirs for name, pair in found if name is None]
+    if missing:
+        raise ForeignWeightsError(f"{stored.folder} lacks {_listed(missing)}; it has {_listed(sorted(stored.files))}")
+    return [(name, pair) for name, pair in found if name is not None]
+
+
+def _stored_shape(layouts: tuple[str, ...], ours: list[list[int]]) -> list[int]:
+    rows, rest = sum(each[0] for each in ours), ours[0][1:]
     return [*rest, rows] if "transposed" in layouts and rest else [rows, *rest]
 
 

@@ -101,6 +101,8 @@ class RunConfig:
         model: a preset's name, a model file, or the model itself as a table.
         data: folder that `prepare` wrote, or a token file: one of ours, or of another project's (see `foreign`).
         recipe: precision, optimizer, batch, tokens, seed.
+        initial_weights: a Hugging Face folder (safetensors), or a run or checkpoint of ours, whose weights the run
+            begins with; nothing draws them.
         num_steps: optimizer steps of the whole run; 0 takes `recipe.num_tokens`.
         name: what the run is called; its folder is `<runs>/<name>-<UTC time>`.
         runs: where run folders are made.
@@ -155,6 +157,7 @@ class RunConfig:
     compile: Literal["no", "yes", "auto"] = "no"
     max_non_finite: int = 1
     choices: Path | None = None
+    initial_weights: Path | None = None
 
     def __post_init__(self) -> None:
         _refuse("run", _own_mistakes(_fields(self)))

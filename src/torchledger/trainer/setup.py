@@ -11,6 +11,7 @@ from torchledger.meter import device as devices
 from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.identity import Identity, numerics
+from torchledger.trainer.initial_weights import check_initial_weights, meta_model
 from torchledger.trainer.kernel import choose_kernel
 from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
 from torchledger.trainer.mixed_data import MixedPart, data_identity, mixture_words, open_mixture
@@ -101,6 +102,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         TokenizerError: the tokenizer of a token file cannot be read.
         DeviceError: a device that is not there.
         PrecisionError: a format that this device cannot train in.
+        ForeignWeightsError, CheckpointError: initial weights that are not there or do not fit.
     """
     spec = config.model if isinstance(config.model, ModelSpec) else specs.load(config.model)
     specs.check.require(spec)
@@ -129,9 +131,14 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         num_threads=torch.get_num_threads(),
         sample=config.sample if data.tokenizer_path is not None else replace(config.sample, length=0),
     )
+    begun = (
+        ()
+        if config.initial_weights is None
+        else check_initial_weights(config.initial_weights, meta_model(spec, recipe))
+    )
     setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks, mixture)
     said = (*_epochs(setup), *document_words(setup), *_spread(setup))
-    return replace(setup, assumptions=(*data.assumptions, *reasons, *said))
+    return replace(setup, assumptions=(*data.assumptions, *begun, *reasons, *said))
 
 
 def _spread(setup: Setup) -> list[str]:

@@ -9,6 +9,6 @@ write.py     to_config: the config of a model, judged by reading it back; writte
 
 from torchledger.spec.huggingface.keys import known_model_types
 from torchledger.spec.huggingface.read import from_config
-from torchledger.spec.huggingface.write import to_config
+from torchledger.spec.huggingface.write import differences, to_config
 
-__all__ = ["from_config", "known_model_types", "to_config"]
+__all__ = ["differences", "from_config", "known_model_types", "to_config"]

@@ -44,7 +44,7 @@ def to_config(spec: ModelSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
             read = _essence(from_config(config))
         except SpecError:
             continue
-        lost = _differences(wanted, read)
+        lost = _differing(wanted, read)
         if not lost:
             return config, _left_out(spec)
         if nearest is None or len(lost) < nearest[0]:
@@ -234,8 +234,15 @@ def _essence(spec: ModelSpec) -> ModelSpec:
     )
 
 
-def _differences(wanted: ModelSpec, read: ModelSpec) -> list[str]:
-    """Dotted names of the fields in which two models differ."""
+def differences(ours: ModelSpec, theirs: ModelSpec) -> list[str]:
+    """Dotted names of the fields in which two models would compute something else from the same weights.
+
+    How long a sequence may be, dropout, and what else training alone has are none of them.
+    """
+    return _differing(*(replace(_essence(each), max_sequence_length=0) for each in (ours, theirs)))
+
+
+def _differing(wanted: ModelSpec, read: ModelSpec) -> list[str]:
     found = []
     for name in ModelSpec.__dataclass_fields__:
         ours, theirs = getattr(wanted, name), getattr(read, name)

@@ -1,0 +1,118 @@
+"""Where the first values come from: drawn, or the weights of a Hugging Face folder or of a run of ours."""
+
+from pathlib import Path
+
+import torch
+
+from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec.huggingface import differences, from_config
+from torchledger.trainer.checkpoint import latest_checkpoint, model_state
+from torchledger.trainer.errors import CheckpointMismatch, SetupError
+from torchledger.trainer.foreign_weights import check_foreign, load_foreign
+from torchledger.trainer.init import initialize, put
+from torchledger.trainer.manifest import MANIFEST_NAME, Manifest
+from torchledger.trainer.model import Transformer
+from torchledger.trainer.stored import open_part, read_whole
+
+__all__ = ["check_initial_weights", "give_values"]
+
+#: Parts that no checkpoint has to bring: they are drawn where it does not.
+_OWN = ("prediction",)
+
+
+def check_initial_weights(place: Path, model: Transformer) -> tuple[str, ...]:
+    """Find out whether `place` has the weights of a model, reading none of them.
+
+    Args:
+        place: a Hugging Face folder, a run's folder, or a checkpoint of a run.
+        model: which it would be; on meta tensors as well.
+
+    Returns:
+        What is worth knowing, in words.
+
+    Raises:
+        SetupError: there are no weights, or they belong to a model that computes something else; fields are named.
+        ForeignWeightsError, CheckpointError: missing, damaged, or of another shape.
+    """
+    state = _needed(model)
+    checkpoint = _checkpoint(place)
+    if checkpoint is None:
+        _require_same(place, from_config(place), model.spec)
+        return check_foreign(place, model.spec, {name: list(tensor.shape) for name, tensor in state.items()})
+    manifest = Manifest.read(checkpoint)
+    _require_same(checkpoint, manifest.identity.spec, model.spec)
+    stored = {name: list(pieces[0][1].whole) for name, pieces in manifest.pieces("weights").items()}
+    wrong = [name for name, tensor in state.items() if stored.get(name) != list(tensor.shape)]
+    if wrong:
+        listed = "; ".join(f"{n}: {stored.get(n, 'nothing')} stored, {list(state[n].shape)} needed" for n in wrong[:4])
+        raise CheckpointMismatch(f"the checkpoint {checkpoint} has other tensors: {listed}")
+    return (f"the initial weights are those of {checkpoint}, after {manifest.step:,} steps",)
+
+
+@torch.no_grad()
+def give_values(model: Transformer, recipe: Recipe, place: Path | None) -> None:
+    """Give every parameter its first value, in place: drawn, or read from `place` as far as it has it.
+
+    Args:
+        model: of whole tensors, or of DTensors of which every rank takes its share.
+        recipe: initialisation and seed.
+        place: as of `check_initial_weights`; nothing draws all values.
+
+    Raises:
+        SetupError, ForeignWeightsError, CheckpointError: as `check_initial_weights`.
+    """
+    if place is None:
+        initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size)
+        return
+    check_initial_weights(place, model)
+    state = _needed(model)
+    initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size, leave=set(state))
+    checkpoint = _checkpoint(place)
+    if checkpoint is None:
+        load_foreign(place, model.spec, state)
+        return
+    manifest = Manifest.read(checkpoint)
+    files = open_part(checkpoint, manifest, "weights")
+    pieces = manifest.pieces("weights")
+    for name, tensor in state.items():
+        put(tensor, read_whole(files, name, pieces[name]))
+
+
+def meta_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
+    """The model on no memory, for its names and shapes."""
+    from torchledger.trainer.step import build_model  # which imports this module
+
+    with torch.device("meta"):
+        return build_model(spec, recipe)
+
+
+def _needed(model: Transformer) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in model_state(model).items() if not name.startswith(_OWN)}
+
+
+def _checkpoint(place: Path) -> Path | None:
+    """The checkpoint that is meant; nothing where `place` is a Hugging Face folder.
+
+    Raises:
+        SetupError: it is neither.
+    """
+    if (place / MANIFEST_NAME).is_file():
+        return place
+    if (place / "config.json").is_file():
+        return None
+    latest = latest_checkpoint(place / "checkpoints") if (place / "checkpoints").is_dir() else None
+    if latest is None:
+        raise SetupError(
+            f"initial_weights: {place} is neither a Hugging Face folder (config.json), a run with a whole checkpoint, "
+            "nor a checkpoint; initial_weights=none draws them (a run that is resumed needs them no more)"
+        )
+    return latest
+
+
+def _require_same(place: Path, stored: ModelSpec, spec: ModelSpec) -> None:
+    fields = differences(stored, spec)
+    if fields:
+        raise SetupError(
+            f"initial_weights: the model of {place} differs from {spec.name} in {', '.join(fields)}; "
+            f"model = {str(place)!r} takes it as it is"
+        )
