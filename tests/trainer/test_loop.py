@@ -28,6 +28,7 @@ from torchledger.trainer.setup import resolve
 from torchledger.trainer.step import TrainStep
 from torchledger.trainer.tensorfile import write_tensors
 from torchledger.trainer.tokenfile import TokenFileError
+from torchledger.trainer.utilization import Yardstick
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -183,10 +184,10 @@ def before_step(monkeypatch):
     def before_step(number, act):
         original = TrainStep.__call__
 
-        def call(self, batches, step):
+        def call(self, batches, step, may_update=None):
             if step == number:
                 act(self.model)
-            return original(self, batches, step)
+            return original(self, batches, step, may_update)
 
         monkeypatch.setattr(TrainStep, "__call__", call)
 
@@ -226,10 +227,10 @@ def test_after_a_bad_step_the_run_goes_on_from_the_good_checkpoint(config, run, 
 def _failing(number):
     original = TrainStep.__call__
 
-    def call(self, batches, step):
+    def call(self, batches, step, may_update=None):
         if step == number:
             poison(self.model)
-        return original(self, batches, step)
+        return original(self, batches, step, may_update)
 
     return call
 
@@ -286,7 +287,7 @@ def test_what_would_change_bits_is_refused_unless_allowed(config, run, tmp_path)
 
 def test_an_id_beyond_the_vocabulary_stops_before_the_device_sees_it(config, data_folder, tmp_path, monkeypatch):
     """Where a token file is too large to read through first, a wrong id is found as it is used, with its position."""
-    monkeypatch.setattr("torchledger.trainer.setup.VERIFIED_BYTES", 0)
+    monkeypatch.setattr("torchledger.trainer.run_data.VERIFIED_BYTES", 0)
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in data_folder.iterdir():
@@ -338,7 +339,7 @@ def test_nothing_to_resume_is_told(config):
 
 def test_mfu_is_flops_over_seconds_and_peak(config, run):
     """MFU is what it says, and unknown where the FLOPs or the peak are; above 1 it is warned of, once."""
-    _, events = run(config, flops_per_step=1e6, peak_flops_per_s=1e15)
+    _, events = run(config, yardstick=Yardstick(model_flops=1e6, peak_flops_per_s=1e15))
     steps = [event for event in events if type(event).__name__ == "Step"]
     assert [e.mfu * e.seconds for e in steps] == pytest.approx([1e6 / 1e15] * 8)
     assert events[-1].mfu * events[-1].step_s == pytest.approx(1e6 / 1e15)
@@ -346,7 +347,7 @@ def test_mfu_is_flops_over_seconds_and_peak(config, run):
 
 def test_an_impossible_mfu_is_warned_of_once(config, run):
     """More than the peak means a wrong denominator: one warning says so."""
-    _, events = run(config, flops_per_step=1e12, peak_flops_per_s=1.0)
+    _, events = run(config, yardstick=Yardstick(model_flops=1e12, peak_flops_per_s=1.0))
     warnings = [event.message for event in events if type(event).__name__ == "Warned"]
     assert len(warnings) == 1
     assert "above 1: the peak it is measured against is too low" in warnings[0]
@@ -368,7 +369,7 @@ def test_the_figures_of_the_end(config, run):
     assert [step.warm_up for step in steps] == [True] * 3 + [False] * 5
     assert end.step_s == sorted(step.seconds for step in steps[3:])[2]
     assert (end.initial_loss, end.final_loss) == (steps[0].loss, steps[-1].loss)
-    assert end.training_s == pytest.approx(sum(step.seconds for step in steps))
+    assert end.session.training_s == pytest.approx(sum(step.seconds for step in steps))
     assert steps[-1].remaining_s == 0
     assert all(a.epoch < b.epoch for a, b in pairwise(steps))
 

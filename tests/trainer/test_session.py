@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchledger.trainer.session import is_unusual_start, out_of_memory
+from torchledger.trainer.session import out_of_memory
 
 
 def test_a_real_refusal_of_the_allocator_is_recognized():
@@ -23,9 +23,3 @@ def test_pythons_and_cudas_refusals_are_recognized(error):
 def test_another_error_is_not_out_of_memory():
     """A wrong shape is no lack of memory."""
     assert out_of_memory(RuntimeError("shape '[2]' is invalid for input of size 3"), 1) is None
-
-
-@pytest.mark.parametrize(("loss", "unusual"), [(8.318, False), (8.16, False), (8.48, False), (8.14, True), (9.0, True)])
-def test_a_first_loss_is_unusual_beyond_two_percent(loss, unusual):
-    """ln(4096) is 8.3178; two percent of it is 0.166."""
-    assert is_unusual_start(loss, 4096) == unusual

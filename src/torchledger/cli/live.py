@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from torchledger.units import format_bytes, format_count, format_duration, format_number, format_percent, group_digits
 
 if TYPE_CHECKING:
-    from torchledger.trainer.events import Evaluated, Event, Sampled, Saved, Started, Step
+    from torchledger.trainer.events import Answered, Evaluated, Event, Sampled, Saved, Spiked, Started, Step
 
 _ERASE = "\r\x1b[K"
 
@@ -32,6 +32,7 @@ class Live:
         self._stream = stream or sys.stderr
         self._overwrites = self._stream.isatty() if on_terminal is None else on_terminal
         self._is_drawn = False
+        self._num_devices = 1
 
     def show(self, event: Event) -> None:
         """Draw one event."""
@@ -40,9 +41,14 @@ class Live:
             case "Step":
                 self._step(event)  # type: ignore[arg-type]
             case "Started":
+                self._num_devices = event.num_devices  # type: ignore[union-attr]
                 self._line(_started(event))  # type: ignore[arg-type]
             case "Evaluated":
                 self._line(_evaluated(event))  # type: ignore[arg-type]
+            case "Answered":
+                self._line(_answered(event))  # type: ignore[arg-type]
+            case "Spiked":
+                self._line(_spiked(event))  # type: ignore[arg-type]
             case "Saved":
                 self._line(_saved(event))  # type: ignore[arg-type]
             case "Sampled":
@@ -58,7 +64,7 @@ class Live:
             self._is_drawn = False
 
     def _step(self, event: Step) -> None:
-        text = step_line(event, self._num_steps)
+        text = step_line(event, self._num_steps, self._num_devices)
         if self._overwrites:
             width = shutil.get_terminal_size((100, 24)).columns - 1
             self._stream.write(_ERASE + text[:width])
@@ -73,8 +79,11 @@ class Live:
         self._is_drawn = False
 
 
-def step_line(event: Step, num_steps: int) -> str:
-    """One step in one line: step, loss, learning rate, tokens/s, MFU, memory, time left."""
+def step_line(event: Step, num_steps: int, num_devices: int = 1) -> str:
+    """One step in one line: step, loss, learning rate, tokens/s, MFU, waiting for data, memory, time left.
+
+    Tokens/s are of all devices together; with several, of each one too.
+    """
     digits = len(str(num_steps))
     parts = [
         f"step {event.step + 1:>{digits}}/{num_steps}",
@@ -82,8 +91,11 @@ def step_line(event: Step, num_steps: int) -> str:
         f"lr {event.learning_rate:.2e}",
         f"{format_count(event.tokens_per_s)} tok/s",
     ]
+    if num_devices > 1:
+        parts[-1] += f" ({format_count(event.tokens_per_s / num_devices)} a device)"
     if event.mfu is not None:
-        parts.append(f"MFU {format_percent(event.mfu)}")
+        parts.append(f"MFU {format_percent(event.mfu)}{'?' if event.mfu > 1 else ''}")
+    parts.append(f"data {format_percent(event.data_wait_s / event.seconds)}")
     held = event.resident_bytes if event.device_peak_bytes is None else event.device_peak_bytes
     parts.append(format_bytes(held))
     parts.append(f"{format_duration(event.remaining_s)} left")
@@ -97,13 +109,30 @@ def _started(event: Started) -> str:
         f" {group_digits(event.num_steps - event.first_step)} steps of {group_digits(event.tokens_per_step)} tokens,"
         f" {format_number(event.epochs)} epochs, in {event.folder}"
     )
-    return "\n".join([told, *(f"  assumes: {assumption}" for assumption in event.assumptions)])
+    convention = [f"  {event.convention}"] if event.convention else []
+    return "\n".join([told, *convention, *(f"  assumes: {assumption}" for assumption in event.assumptions)])
 
 
 def _evaluated(event: Evaluated) -> str:
     return (
         f"step {event.step}: validation loss {event.validation_loss:.4f} nats"
         f" over {group_digits(event.num_tokens)} tokens, {format_duration(event.seconds)}"
+    )
+
+
+def _answered(event: Answered) -> str:
+    return (
+        f"step {event.step}: {group_digits(event.num_questions)} questions, right {format_percent(event.accuracy)},"
+        f" for length {format_percent(event.normalized_accuracy)}, by chance {format_percent(event.chance)},"
+        f" {format_duration(event.seconds)}"
+    )
+
+
+def _spiked(event: Spiked) -> str:
+    back = f"the checkpoint before it is {event.checkpoint}" if event.checkpoint else "there is no checkpoint before it"
+    return (
+        f"spike at step {group_digits(event.step)}: {event.quantity} {event.value:.4f}, usually {event.usual:.4f}"
+        f" ({event.score:.0f} robust deviations); training goes on, {back}"
     )
 
 

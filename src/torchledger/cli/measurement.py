@@ -15,7 +15,7 @@ import torch
 from torchledger.ledger import Ledger
 from torchledger.meter import allocations
 from torchledger.tracer import Recorder
-from torchledger.trainer.seeds import dropout_seed
+from torchledger.trainer.seeds import seed_step
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, micro_batches
 from torchledger.trainer.stream import training_batches
@@ -86,8 +86,7 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
             batch = batches.batch(number)
             if recorder is not None:
                 recorder.register_inputs(list(batch))
-            if setup.spec.has_dropout:
-                torch.manual_seed(dropout_seed(recipe.seed, number, setup.ranks.rank))
+            seed_step(recipe.seed, number, setup.ranks.rank)
             result = step(micro_batches(batch, setup.local_recipe.accumulation_steps), number)
             losses.append(result.loss.item())
             del batch, result

@@ -12,7 +12,7 @@ import torch
 
 from torchledger.formula import count, num_parameters
 from torchledger.formula.precision import FORMATS
-from torchledger.ledger import CONTRACTIONS, Ledger
+from torchledger.ledger import CONTRACTIONS, HARDWARE_FLOPS, Convention, Ledger
 from torchledger.machine.profile import MachineProfile
 from torchledger.memory import Peak
 from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
@@ -24,7 +24,8 @@ from torchledger.tracer.targets.target import TargetName
 from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, example_batch
-from torchledger.units import format_bytes
+from torchledger.trainer.utilization import Yardstick
+from torchledger.units import format_bytes, format_flops_per_s
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
@@ -92,6 +93,25 @@ class Prediction:
         return None if not peak else self.step_flops / (self.step_s * peak)
 
     @property
+    def peak_source(self) -> str:
+        """What the practical peak was measured with."""
+        product = FORMATS[self.setup.recipe.precision].product
+        return f"largest {product} matmul measured on {self.profile.device}, {self.profile.num_threads} threads"
+
+    @property
+    def yardstick(self) -> Yardstick:
+        """What the run's steps are held against, numerator and denominator named."""
+        traced, peak = self.trace.ledger.folded(), self.peak_flops_per_s
+        denominator = "" if peak is None else f"; of {format_flops_per_s(peak)}, {self.peak_source}"
+        return Yardstick(
+            model_flops=self.step_flops,
+            causal_flops=self.ledger.under(Convention(attention="exact")).flops,
+            hardware_flops=traced.under(HARDWARE_FLOPS).flops,
+            peak_flops_per_s=peak,
+            convention=f"MFU counts {self.ledger.convention.text}{denominator}",
+        )
+
+    @property
     def is_fitting(self) -> bool:
         """Whether the predicted peak is within the free memory."""
         return self.needed_bytes <= self.free_bytes
@@ -132,8 +152,7 @@ class Prediction:
             "tokens_per_s": recipe.tokens_per_step / self.step_s,
             "mfu": self.mfu,
             "peak_flops_per_s": self.peak_flops_per_s,
-            "peak_source": f"largest {FORMATS[recipe.precision].product} matmul measured on {self.profile.device}, "
-            f"{self.profile.num_threads} threads",
+            "peak_source": self.peak_source,
             "num_steps": self.num_steps,
             "run_s": self.step_s * self.num_steps,
             "num_tokens": recipe.num_tokens,

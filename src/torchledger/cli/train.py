@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,22 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 def _lead(options: dict[str, Any], crew: Crew | None) -> int:
     """All that the first rank does, or the only one; the exit code."""
-    from torchledger.cli.torchrun import together
+    from torchledger.trainer.determinism import deterministic
 
     setup, folder, checkpoint = _begin(options, crew)
+    if setup.config.deterministic:
+        # cuBLAS reads it once, when CUDA wakes: https://docs.nvidia.com/cuda/cublas/#results-reproducibility
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with deterministic(setup.config.deterministic):
+        return _run(options, crew, setup, folder, checkpoint)
+
+
+def _run(
+    options: dict[str, Any], crew: Crew | None, setup: Setup, folder: RunFolder | None, checkpoint: Path | None
+) -> int:
+    """Predict, train, close the books; the exit code."""
+    from torchledger.cli.torchrun import together
+
     prediction = _predict(setup)
     _show_prediction(prediction, options["as_json"])
     _check_fit(prediction, options["force"])
@@ -164,7 +178,7 @@ def _train(prediction: Prediction, folder: RunFolder, checkpoint: Path | None, *
         DoesNotFit: no memory left.
         Failed: a loss that is no number, a full disk.
     """
-    from torchledger.trainer import CheckpointError, NonFinite, OutOfMemory, ResumeRefused, train
+    from torchledger.trainer import CheckpointError, NonFinite, OutOfMemory, ResumeRefused, RunFolderError, train
 
     setup = prediction.setup
     live = Live(setup.recipe.num_steps, every=setup.config.log_interval)
@@ -175,8 +189,7 @@ def _train(prediction: Prediction, folder: RunFolder, checkpoint: Path | None, *
             folder,
             checkpoint=checkpoint,
             allow_changes=allow_changes,
-            flops_per_step=prediction.step_flops,
-            peak_flops_per_s=prediction.peak_flops_per_s,
+            yardstick=prediction.yardstick,
         ):
             last = event
             if not is_quiet():
@@ -189,10 +202,24 @@ def _train(prediction: Prediction, folder: RunFolder, checkpoint: Path | None, *
         raise
     except (NonFinite, CheckpointError) as error:
         raise Failed(str(error)) from error
+    except RunFolderError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise Failed(f"{error}; {_way_on(folder)}") from error
     finally:
         live.close()
     assert last is not None
     return last
+
+
+def _way_on(folder: RunFolder) -> str:
+    """What is left of a run that could not write its rows, and how it goes on."""
+    from torchledger.trainer import latest_checkpoint
+
+    latest = latest_checkpoint(folder.checkpoints)
+    if latest is None:
+        return "there is no checkpoint yet: once it can be written to, begin anew"
+    return f"{latest} is whole; once it can be written to, torchledger train --resume {folder.path}"
 
 
 def _tell_resume(last: Interrupted, folder: RunFolder) -> None:

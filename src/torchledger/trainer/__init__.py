@@ -21,13 +21,16 @@
     model    model, attention, latent, mlp, moe, norm, position, linear, loss
              prediction, frozen                            more tokens ahead; what is trained of it
              init, initial_weights, activation_scale, seeds first values, random streams
-    weights  foreign_weights, foreign_names, weight_layout Hugging Face checkpoints, in and out
+    weights  foreign_weights, foreign_names, weight_layout, export_huggingface  Hugging Face checkpoints, in and out
     step     step, targets, schedule, clipping, kernel     one update, traced and run as the same object
              precision, narrowing, loss_scale              which formats
              optimizer, one_by_one, update_rules, muon, eight_bit
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume                                        whether it may go on
              loop, session, validation, interrupts, events what happens
+             tally, counters, spikes, oddities, utilization what the steps add up to, what is wrong with them
+             questions, choices                            multiple choice
+             determinism                                   what does not repeat is refused
              run_folder, metrics, checkpoint, manifest     what stays
              saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
              selfcheck, export                             whether it came back; its weights as one file
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         CheckpointError,
         CheckpointMismatch,
         ForeignWeightsError,
+        Nondeterministic,
         NonFinite,
         OutOfMemory,
         ResumeRefused,
@@ -58,12 +62,14 @@ if TYPE_CHECKING:
         TrainError,
     )
     from torchledger.trainer.events import (
+        Answered,
         Evaluated,
         Event,
         Finished,
         Interrupted,
         Sampled,
         Saved,
+        Spiked,
         Started,
         Step,
         Warned,
@@ -74,6 +80,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.model import Transformer, build
     from torchledger.trainer.precision import PrecisionError
     from torchledger.trainer.prepared import PreparedData, PrepareError, load_prepared
+    from torchledger.trainer.questions import ChoicesError
     from torchledger.trainer.resume import resume_changes
     from torchledger.trainer.run_config import MixturePart, RunConfig, SampleConfig, TokenFileConfig, stdlib_config_path
     from torchledger.trainer.run_folder import RunFolder
@@ -83,6 +90,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.step import StepResult, TrainStep, build_step, example_batch, micro_batches
     from torchledger.trainer.tokenfile import TokenFile, TokenFileError
     from torchledger.trainer.tokenizer import TokenizerError, load_tokenizer
+    from torchledger.trainer.utilization import Yardstick
     from torchledger.trainer.validation import evaluate
 
 _MODULES = {
@@ -93,19 +101,33 @@ _MODULES = {
         "CheckpointMismatch",
         "ForeignWeightsError",
         "NonFinite",
+        "Nondeterministic",
         "OutOfMemory",
         "ResumeRefused",
         "RunFolderError",
         "SetupError",
         "TrainError",
     ),
-    "events": ("Evaluated", "Event", "Finished", "Interrupted", "Sampled", "Saved", "Started", "Step", "Warned"),
+    "events": (
+        "Answered",
+        "Evaluated",
+        "Event",
+        "Finished",
+        "Interrupted",
+        "Sampled",
+        "Saved",
+        "Spiked",
+        "Started",
+        "Step",
+        "Warned",
+    ),
     "init": ("initialize",),
     "loop": ("new_run", "resume_point", "train"),
     "metrics": ("read_metrics",),
     "model": ("Transformer", "build"),
     "precision": ("PrecisionError",),
     "prepared": ("PrepareError", "PreparedData", "load_prepared"),
+    "questions": ("ChoicesError",),
     "resume": ("resume_changes",),
     "run_config": ("MixturePart", "RunConfig", "SampleConfig", "TokenFileConfig", "stdlib_config_path"),
     "run_folder": ("RunFolder",),
@@ -113,6 +135,7 @@ _MODULES = {
     "schedule": ("learning_rate",),
     "setup": ("Setup", "resolve"),
     "step": ("StepResult", "TrainStep", "build_step", "example_batch", "micro_batches"),
+    "utilization": ("Yardstick",),
     "tokenfile": ("TokenFile", "TokenFileError"),
     "tokenizer": ("TokenizerError", "load_tokenizer"),
     "validation": ("evaluate",),
@@ -120,9 +143,11 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Answered",
     "Batches",
     "CheckpointError",
     "CheckpointMismatch",
+    "ChoicesError",
     "Evaluated",
     "Event",
     "Finished",
@@ -130,6 +155,7 @@ __all__ = [
     "Interrupted",
     "MixturePart",
     "NonFinite",
+    "Nondeterministic",
     "OutOfMemory",
     "PrecisionError",
     "PrepareError",
@@ -143,6 +169,7 @@ __all__ = [
     "Saved",
     "Setup",
     "SetupError",
+    "Spiked",
     "Started",
     "Step",
     "StepResult",
@@ -155,6 +182,7 @@ __all__ = [
     "Transformer",
     "ValidationBatches",
     "Warned",
+    "Yardstick",
     "build",
     "build_step",
     "checkpoints",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchledger.meter import device as devices
-from torchledger.trainer.seeds import STREAMS
+from torchledger.trainer.seeds import STREAMS, step_seeds
 from torchledger.trainer.setup import Setup
 
 __all__ = ["environment"]
@@ -33,9 +33,10 @@ def environment(setup: Setup, now: dt.datetime) -> dict[str, Any]:
         "device": asdict(devices.facts(setup.device)),
         "numerics": dict(setup.identity.numerics),
         "num_interop_threads": torch.get_num_interop_threads(),
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_algorithms": setup.config.deterministic or torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "seed": setup.recipe.seed,
+        "seeds_of_step_0": step_seeds(setup.recipe.seed, 0, setup.ranks.rank),
         "streams": {name: f"a function of seed and {what}" for name, what in STREAMS.items()},
         "data": {
             "place": str(setup.data.place),

@@ -9,6 +9,7 @@ TrainError(ValueError)
         ResumeRefused        it would go on, but not bit for bit
     NonFinite           a loss or gradient that is not a number
     OutOfMemory         the device has no memory left
+    Nondeterministic    deterministic mode met an operation that does not repeat
 """
 
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = [
     "CheckpointMismatch",
     "ForeignWeightsError",
     "NonFinite",
+    "Nondeterministic",
     "OutOfMemory",
     "ResumeRefused",
     "RunFolderError",
@@ -55,20 +57,37 @@ class ResumeRefused(CheckpointError):
 
 
 class NonFinite(TrainError):
-    """A loss or gradient norm that is infinite or not a number.
+    """A loss, gradient norm or weight that is infinite or not a number.
 
     Attributes:
         step: the update at which it appeared.
         checkpoint: the last good checkpoint, if there is one.
+        count: how many steps in a row it was so.
     """
 
-    def __init__(self, quantity: str, value: float, step: int, checkpoint: Path | None) -> None:
-        self.step, self.checkpoint = step, checkpoint
+    def __init__(self, quantity: str, value: float | None, step: int, checkpoint: Path | None, count: int = 1) -> None:
+        self.step, self.checkpoint, self.count = step, checkpoint, count
         good = "there is no checkpoint yet" if checkpoint is None else f"the last good checkpoint is {checkpoint}"
+        what = "not all finite" if value is None else str(value)
+        verb = "are" if value is None else "is"
+        row = "" if count == 1 else f", the {count}. such step in a row"
         super().__init__(
-            f"the {quantity} is {value} at step {step}: training stopped, {good}; lower the learning rate, lengthen "
-            "the warm-up, or clip the gradients more"
+            f"the {quantity} {verb} {what} at step {step}{row}: training stopped, {good}; lower the learning rate, "
+            "lengthen the warm-up, or clip the gradients more"
         )
+
+
+class Nondeterministic(TrainError):
+    """Deterministic mode met an operation that torch cannot do the same way twice.
+
+    Attributes:
+        step: the update that was running; `None` while the model was built.
+    """
+
+    def __init__(self, what: str, step: int | None) -> None:
+        self.step = step
+        when = "building the model" if step is None else f"step {step}"
+        super().__init__(f"{what} ({when}); set deterministic = false, or do without that operation")
 
 
 class OutOfMemory(TrainError):

@@ -1,11 +1,25 @@
 """What the training loop tells while it runs. The loop never prints; whoever listens draws."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["Evaluated", "Event", "Finished", "Interrupted", "Sampled", "Saved", "Started", "Step", "Warned"]
+from torchledger.trainer.counters import Counters
+
+__all__ = [
+    "Answered",
+    "Evaluated",
+    "Event",
+    "Finished",
+    "Interrupted",
+    "Sampled",
+    "Saved",
+    "Spiked",
+    "Started",
+    "Step",
+    "Warned",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +35,8 @@ class Started:
         epochs: how many times the whole run passes over the training data.
         resumed_from: the checkpoint that was loaded.
         assumptions: what was decided without being asked.
+        convention: what MFU counts and is held against; empty where there is no MFU.
+        num_devices: how many share each step.
     """
 
     folder: Path
@@ -31,11 +47,13 @@ class Started:
     epochs: float
     resumed_from: Path | None
     assumptions: tuple[str, ...]
+    convention: str = ""
+    num_devices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One update was done.
+    """One update was done, or skipped because its figures were no numbers.
 
     Attributes:
         step: its number, from 0.
@@ -44,8 +62,10 @@ class Step:
         gradient_norm: global norm before clipping; nothing where the recipe does not clip.
         seconds: waiting for data, forward, backward and update; no evaluation, no saving.
         data_wait_s: the part of it that was waiting for data.
+        num_tokens: tokens of the step, all micro-batches and ranks together.
         tokens_per_s: tokens of the step over its seconds.
         mfu: model FLOPs of the step over its seconds and the peak; nothing where either was not given.
+        hfu: the same with the FLOPs that the kernels execute, recomputed ones included.
         resident_bytes: memory of the process now.
         peak_resident_bytes: most memory the process has had.
         device_peak_bytes: most memory that tensors have taken on the GPU; nothing on a CPU.
@@ -54,6 +74,7 @@ class Step:
         remaining_s: seconds that the steps to come will take at the present pace.
         document_pairs: Σ Lᵢ² over the documents in the step's sequences, out of B·T² pairs of tokens; nothing where
             documents are not kept apart.
+        skipped: whether loss or gradient norm was no number, so that nothing was updated.
     """
 
     step: int
@@ -62,8 +83,10 @@ class Step:
     gradient_norm: float | None
     seconds: float
     data_wait_s: float
+    num_tokens: int
     tokens_per_s: float
     mfu: float | None
+    hfu: float | None
     resident_bytes: int
     peak_resident_bytes: int
     device_peak_bytes: int | None
@@ -71,6 +94,49 @@ class Step:
     warm_up: bool
     remaining_s: float
     document_pairs: int | None = None
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spiked:
+    """A spike began: a loss or gradient norm far above those before it. Nothing was done about it.
+
+    Attributes:
+        step: the update, from 0.
+        quantity: `loss` or `gradient norm`.
+        value: what it was.
+        usual: the median of the steps before.
+        score: how many robust deviations it lies above that; of the gradient norm's logarithm.
+        checkpoint: the last one before the spike, for who wants to go back; nothing if there is none.
+    """
+
+    step: int
+    quantity: str
+    value: float
+    usual: float
+    score: float
+    checkpoint: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The multiple-choice questions were answered.
+
+    Attributes:
+        step: updates done.
+        num_questions: how many there are.
+        accuracy: share where the likeliest ending is the right one.
+        normalized_accuracy: share where the likeliest for its length in characters is.
+        chance: the share that guessing gets right.
+        seconds: what it took.
+    """
+
+    step: int
+    num_questions: int
+    accuracy: float
+    normalized_accuracy: float
+    chance: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +225,13 @@ class Finished:
         step_s: median seconds of this session's steps, warm-up left out; nothing where none remains.
         tokens_per_s: at that median.
         mfu: at that median.
+        mfu_causal: at that median, with only the pairs of tokens counted that the mask lets see each other.
+        hfu: at that median.
         data_wait_share: seconds waited for data over all seconds of this session's steps.
-        training_s: seconds of all steps of this session.
         wall_s: seconds of the whole session, evaluation and saving included.
         peak_resident_bytes: most memory the process has had.
+        session: what this session counted.
+        lifetime: what all sessions of the run counted, each step once.
         checkpoint: the last one.
     """
 
@@ -173,16 +242,20 @@ class Finished:
     step_s: float | None
     tokens_per_s: float | None
     mfu: float | None
+    mfu_causal: float | None
+    hfu: float | None
     data_wait_share: float | None
-    training_s: float
     wall_s: float
     peak_resident_bytes: int
+    session: Counters
+    lifetime: Counters
     checkpoint: Path
 
     @property
     def figures(self) -> Mapping[str, Any]:
         """The figures by name, for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"}
+        own = {name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"}
+        return own | {"session": asdict(self.session), "lifetime": asdict(self.lifetime)}
 
 
-Event: TypeAlias = Started | Step | Evaluated | Saved | Sampled | Warned | Interrupted | Finished
+Event: TypeAlias = Started | Step | Spiked | Evaluated | Answered | Saved | Sampled | Warned | Interrupted | Finished

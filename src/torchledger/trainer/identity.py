@@ -105,12 +105,14 @@ class Identity:
         return (*recipe, *others)
 
 
-def numerics(device: torch.device, world_size: int = 1, strategy: Strategy | None = None) -> dict[str, Any]:
+def numerics(
+    device: torch.device, world_size: int = 1, strategy: Strategy | None = None, *, deterministic: bool = False
+) -> dict[str, Any]:
     """What decides the last bits beside model, recipe and data.
 
     The number of threads cuts sums differently, and so does how work is spread over ranks; the processor and its
     features choose kernels and how they cut their work; versions change both. Where there are several ranks `layout`
-    says what of the strategy is not as it is by default; one process has none.
+    says what of the strategy is not as it is by default; one process has none. Deterministic mode takes other kernels.
     """
     layout = {} if strategy is None or world_size == 1 else {"layout": _layout(strategy)}
     return {
@@ -121,6 +123,7 @@ def numerics(device: torch.device, world_size: int = 1, strategy: Strategy | Non
         "torch": torch.__version__,
         "world_size": world_size,
         **layout,
+        **({"deterministic": True} if deterministic else {}),
     }
 
 

@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from torchledger.trainer.determinism import deterministic
 from torchledger.trainer.environment import environment
 from torchledger.trainer.errors import CheckpointError, NonFinite
 from torchledger.trainer.events import Event, Interrupted, Step
 from torchledger.trainer.interrupts import Interrupts
+from torchledger.trainer.oddities import impossible_mfu, unusual_start
 from torchledger.trainer.run_folder import RunFolder
-from torchledger.trainer.session import Session, is_unusual_start
+from torchledger.trainer.session import Session
 from torchledger.trainer.setup import Setup
+from torchledger.trainer.utilization import Yardstick
 
 __all__ = ["new_run", "resume_point", "train"]
 
@@ -53,8 +56,7 @@ def train(
     *,
     checkpoint: Path | None = None,
     allow_changes: bool = False,
-    flops_per_step: float | None = None,
-    peak_flops_per_s: float | None = None,
+    yardstick: Yardstick = Yardstick(),  # noqa: B008  # a frozen value
 ) -> Iterator[Event]:
     """Train, and yield each event as it happens. The last is `Finished`, or `Interrupted` after Ctrl-C or SIGTERM.
 
@@ -66,11 +68,12 @@ def train(
         folder: its folder, from `new_run` or `RunFolder.open`.
         checkpoint: where to go on from (`resume_point`); nothing begins anew.
         allow_changes: go on from a checkpoint whose run differs in what decides bits; each change is warned of.
-        flops_per_step: model FLOPs of one step. With `peak_flops_per_s` it gives MFU.
-        peak_flops_per_s: what MFU is measured against.
+        yardstick: what MFU and HFU are measured by; nothing is known of them without.
 
     Raises:
-        NonFinite: the loss or the gradient norm is no number; the last good checkpoint is named.
+        NonFinite: loss or gradient norm were no numbers for as many steps in a row as the configuration has patience,
+            or a weight is none; the last good checkpoint is named.
+        Nondeterministic: deterministic mode, and an operation that is not.
         OutOfMemory: the device has no memory left.
         CheckpointError: a checkpoint cannot be saved (a full disk; earlier ones are whole) or read, or does not fit.
         RunFolderError: another process trains in the folder, or it cannot be written to.
@@ -78,14 +81,14 @@ def train(
     """
     first = setup.ranks.is_first
     lock = folder.locked() if first else contextlib.nullcontext()
-    with lock, Interrupts(shared=not setup.ranks.is_alone) as interrupts:
+    fixed = deterministic(setup.config.deterministic)
+    with lock, fixed, Interrupts(shared=not setup.ranks.is_alone) as interrupts:
         session = Session(
             setup,
             folder,
             checkpoint=checkpoint,
             allow_changes=allow_changes,
-            flops_per_step=flops_per_step,
-            peak_flops_per_s=peak_flops_per_s,
+            yardstick=yardstick,
         )
         with contextlib.closing(session):
             if session.changes and first:
@@ -101,19 +104,24 @@ def train(
 def _steps(session: Session, interrupts: Interrupts) -> Iterator[Event]:
     config, num_steps = session.setup.config, session.setup.recipe.num_steps
     done = session.first_step
-    warned = False
+    flagged = False
+    if message := session.look_over():
+        yield session.warn(0, message)
     for step in range(session.first_step, num_steps):
         event = session.advance(step, interrupts)
         done = step + 1
         yield event
         yield from session.saved()
-        _check_finite(event, session)
-        if not warned and (message := _oddity(event, session.setup.spec.vocab_size)):
-            warned = True
-            yield session.warn(step, message)
+        if event.skipped:
+            yield session.warn(done, _skipped(event, session))
+        yield from session.spikes()
+        if message := unusual_start(event, session.setup.spec.vocab_size, config.initial_weights):
+            yield session.warn(done, message)
+        if not flagged and (message := impossible_mfu(event)):
+            flagged = True
+            yield session.warn(done, message)
         if _is_due(done, config.eval_interval) and done < num_steps and not interrupts.received:
-            evaluated = session.evaluate(done, interrupts)
-            yield from () if evaluated is None else (evaluated,)
+            yield from _evaluation(session, interrupts, done)
         if interrupts.received:
             break
         if done < num_steps and (_is_due(done, config.checkpoint_interval) or _is_due(done, config.permanent_interval)):
@@ -123,9 +131,8 @@ def _steps(session: Session, interrupts: Interrupts) -> Iterator[Event]:
 
 def _end(session: Session, interrupts: Interrupts, done: int) -> Iterator[Event]:
     """The last evaluation, checkpoint and sample; or, after a signal, the checkpoint alone."""
-    if not interrupts.received and ("evaluation", done) not in session.told:
-        evaluated = session.evaluate(done, interrupts)
-        yield from () if evaluated is None else (evaluated,)
+    if not interrupts.received:
+        yield from _evaluation(session, interrupts, done)
     if session.checkpoint is None or done > session.first_step:
         yield from session.save(done)
     yield from session.saved(wait=True)
@@ -142,19 +149,25 @@ def _is_due(done: int, interval: int) -> bool:
     return interval > 0 and done % interval == 0
 
 
-def _check_finite(event: Step, session: Session) -> None:
-    for quantity, value in (("loss", event.loss), ("gradient norm", event.gradient_norm)):
-        if value is not None and not math.isfinite(value):
-            raise NonFinite(quantity, value, event.step, session.last_good_checkpoint())
+def _evaluation(session: Session, interrupts: Interrupts, done: int) -> Iterator[Event]:
+    """Validation and questions after `done` updates, each once in the life of a run."""
+    for kind, ask in (("evaluation", session.evaluate), ("choices", session.answer)):
+        if (kind, done) not in session.told:
+            told = ask(done, interrupts)
+            yield from () if told is None else (told,)
 
 
-def _oddity(event: Step, vocab_size: int) -> str:
-    """What is wrong with a step's figures, if anything is."""
-    if event.step == 0 and is_unusual_start(event.loss, vocab_size):
-        return (
-            f"the loss at step 0 is {event.loss:.4f}, not within 2 % of ln(vocabulary) = {math.log(vocab_size):.4f}: "
-            "the initialisation is too large, or ids repeat in the data"
-        )
-    if event.mfu is not None and event.mfu > 1:
-        return f"MFU is {event.mfu:.3f}, above 1: the peak it is measured against is too low"
-    return ""
+def _skipped(event: Step, session: Session) -> str:
+    """What is said of a step that was skipped.
+
+    Raises:
+        NonFinite: it was one too many.
+    """
+    quantity, value = ("gradient norm", event.gradient_norm) if math.isfinite(event.loss) else ("loss", event.loss)
+    count, most = session.tally.streak, session.setup.config.max_non_finite
+    if count >= most:
+        raise NonFinite(quantity, value, event.step, session.last_good_checkpoint(), count)
+    return (
+        f"the {quantity} is {value}: the update of step {event.step} was skipped, weights and optimizer are as before; "
+        f"{count} in a row, training stops at {most}"
+    )

@@ -85,9 +85,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _belongs_before(row: Mapping[str, Any], first_step: int) -> bool:
-    """Training rows carry the update they describe; all others the number of updates done."""
+    """Rows of steps and their spikes carry the update they describe; all others the number of updates done.
+
+    A run that begins anew has nothing before it.
+    """
     step = int(row.get("step", 0))
-    return step < first_step if row.get("kind") == "step" else step <= first_step
+    return step < first_step if row.get("kind") in {"step", "spike"} or first_step == 0 else step <= first_step
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -5,17 +5,23 @@ state would have to be saved: the numbers of step n are found again from n alone
 """
 
 import hashlib
+import random
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["STREAMS", "dropout_seed", "stream_seed"]
+import numpy as np
+import torch
+
+__all__ = ["STREAMS", "dropout_seed", "seed_step", "step_seeds", "stream_seed"]
 
 #: Every stream there is, and what its counter counts. A checkpoint lists them.
 STREAMS: Final = MappingProxyType(
     {
         "initialization": "the name of the parameter",
         "order": "the epoch (in order.py, by its own keyed permutation)",
-        "dropout": "the step, and the rank where there are several",
+        "dropout": "the step, and the rank where there are several (torch's own generators)",
+        "numpy": "the step, and the rank where there are several (NumPy's global generator)",
+        "python": "the step, and the rank where there are several (the random module)",
         "sample": "the step at which the text is written",
     }
 )
@@ -40,4 +46,35 @@ def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
     >>> dropout_seed(1337, 7) == stream_seed(1337, "dropout", 7) != dropout_seed(1337, 7, rank=1)
     True
     """
-    return stream_seed(seed, "dropout", f"{step} of rank {rank}" if rank else step)
+    return stream_seed(seed, "dropout", _counter(step, rank))
+
+
+def step_seeds(seed: int, step: int, rank: int = 0) -> dict[str, int]:
+    """What every global generator is seeded with before a step, by its name: torch, numpy (32 bits) and python."""
+    counter = _counter(step, rank)
+    return {
+        "torch": dropout_seed(seed, step, rank),
+        "numpy": stream_seed(seed, "numpy", counter) % 2**32,
+        "python": stream_seed(seed, "python", counter),
+    }
+
+
+def seed_step(seed: int, step: int, rank: int = 0) -> None:
+    """Seed every global generator for a step: torch's, on all its devices, NumPy's and Python's.
+
+    So whoever draws from one of them in a step, a layer of another package too, draws the same numbers after a resume,
+    whatever an evaluation or a sample drew in between.
+    """
+    seeds = step_seeds(seed, step, rank)
+    random.seed(seeds["python"])
+    np.random.seed(seeds["numpy"])  # noqa: NPY002  # the global generator is meant: it is the one that others draw from
+    # torch.manual_seed does this too, and formats a stack trace for CUDA each time while CUDA sleeps: 0.3 ms a step
+    torch.default_generator.manual_seed(seeds["torch"])
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seeds["torch"])
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seeds["torch"])
+
+
+def _counter(step: int, rank: int) -> int | str:
+    return f"{step} of rank {rank}" if rank else step

@@ -3,41 +3,46 @@
 import contextlib
 import math
 import re
-import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from torchledger.trainer.checkpoint import latest_checkpoint, load_optimizer, load_weights
-from torchledger.trainer.errors import CheckpointError, OutOfMemory
-from torchledger.trainer.events import Evaluated, Finished, Sampled, Saved, Started, Step, Warned
+from torchledger.trainer.activation_scale import activation_scales, unusual_scale
+from torchledger.trainer.checkpoint import latest_checkpoint, load_extra, load_optimizer, load_weights
+from torchledger.trainer.choices import answer
+from torchledger.trainer.determinism import nondeterministic
+from torchledger.trainer.errors import CheckpointError, NonFinite, OutOfMemory, TrainError
+from torchledger.trainer.events import Answered, Evaluated, Finished, Sampled, Saved, Spiked, Started, Step, Warned
 from torchledger.trainer.identity import Change
 from torchledger.trainer.interrupts import Interrupts
 from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.metrics import MetricsWriter, read_metrics
+from torchledger.trainer.precision import autocast
+from torchledger.trainer.questions import read_questions
 from torchledger.trainer.resident import peak_resident_bytes, resident_bytes
 from torchledger.trainer.resume import resume_changes
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.sample import sample
 from torchledger.trainer.saving import Saver
 from torchledger.trainer.schedule import learning_rate
-from torchledger.trainer.seeds import dropout_seed
+from torchledger.trainer.seeds import seed_step
 from torchledger.trainer.selfcheck import check_loss, compare
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import StepResult, build_step, micro_batches
 from torchledger.trainer.stream import training_batches, validation_batches
+from torchledger.trainer.tally import Tally
+from torchledger.trainer.utilization import Yardstick
 from torchledger.trainer.validation import evaluate
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 __all__ = ["Session", "out_of_memory"]
-
-WARM_UP_STEPS = 3  # first steps of a session: kernels are chosen, buffers first touched
-RECENT_STEPS = 50  # the pace is the median of these
 
 
 class Session:
@@ -48,12 +53,12 @@ class Session:
         folder: its folder.
         checkpoint: where to go on from; nothing begins anew.
         allow_changes: go on even where the run will not be bit for bit the uninterrupted one.
-        flops_per_step: model FLOPs of one step, for MFU.
-        peak_flops_per_s: what MFU is measured against.
+        yardstick: what utilisation is measured by.
 
     Raises:
         CheckpointError: the checkpoint cannot be read, is of another model, or of a run that differs.
         OutOfMemory: the model does not fit.
+        Nondeterministic: deterministic mode, and an operation that is not.
         TokenFileError: the data cannot be read.
         RunFolderError: the folder cannot be written to.
     """
@@ -65,21 +70,22 @@ class Session:
         *,
         checkpoint: Path | None,
         allow_changes: bool,
-        flops_per_step: float | None,
-        peak_flops_per_s: float | None,
+        yardstick: Yardstick,
     ) -> None:
         self.setup, self.folder, self.checkpoint = setup, folder, checkpoint
         self._begin = time.perf_counter()
-        self._peak_flops = (flops_per_step, peak_flops_per_s)
+        self._yardstick = yardstick
         try:
+            weights = setup.config.initial_weights if checkpoint is None else None
             with setup.device:
-                self.step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy)
+                self.step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy, weights=weights)
             self.changes: tuple[Change, ...] = ()
             self.self_check = ""
             self.first_step = self._load(checkpoint, allow_changes) if checkpoint is not None else 0
         except (RuntimeError, MemoryError) as error:
-            raise out_of_memory(error, None) or error from error
+            raise _in_our_words(error, None) from error
         config = setup.config
+        self._questions = read_questions(config.choices) if config.choices is not None else ()
         self._saver = Saver(
             folder.checkpoints,
             keep=config.keep,
@@ -92,14 +98,11 @@ class Session:
         self._writer = MetricsWriter(folder.metrics_path, self.first_step) if setup.ranks.is_first else None
         self._wait_for_all()  # nobody reads what the first rank has not cut off yet
         rows = read_metrics(folder.metrics_path)
-        self._initial_loss = next((row["loss"] for row in rows if row["kind"] == "step" and row["step"] == 0), None)
+        self.tally = Tally(rows, setup.recipe.tokens_per_step, self.first_step)
         self.validation_loss = next((r["validation_loss"] for r in rows[::-1] if r["kind"] == "evaluation"), None)
-        self._loss = next((row["loss"] for row in rows[::-1] if row["kind"] == "step"), None)
         #: What earlier sessions have written down already, as (kind, updates done): none of it is done twice.
         self.told = {(row["kind"], row["step"]) for row in rows}
-        self._earlier = [row["seconds"] for row in rows if row["kind"] == "step" and not row["warm_up"]]
-        self._seconds: list[float] = []
-        self._training_s = 0.0
+        self._spikes: list[Spiked] = []
 
     def started(self) -> Started:
         """What is about to run."""
@@ -113,13 +116,32 @@ class Session:
             epochs=setup.epochs,
             resumed_from=self.checkpoint,
             assumptions=setup.assumptions,
+            convention=self._yardstick.convention,
+            num_devices=setup.ranks.size,
         )
 
+    def look_over(self) -> str:
+        """Note how large activations are before the first update, by depth; a warning if some are unusual, else empty.
+
+        Weights that were trained before are what they are: nothing is said of them.
+        """
+        if self.first_step > 0 or self.setup.config.initial_weights is not None:
+            return ""
+        with contextlib.closing(iter(self.validation)) as batches:
+            tokens, _, *documents = (part[:1] for part in next(batches))
+        with autocast(self.setup.device, self.setup.recipe.precision):
+            scales = activation_scales(self.step.model, tokens, *documents)
+        self._write({"kind": "activation_scale", "step": 0, "rms": {each.name: each.rms for each in scales}})
+        return unusual_scale(scales, self.step.model)
+
     def advance(self, step: int, interrupts: Interrupts) -> Step:
-        """Do update `step`; on many ranks they tell each other meanwhile whether any has got a signal.
+        """Do update `step`, unless loss or gradient norm is no number: then nothing is updated.
+
+        On many ranks they tell each other meanwhile whether any has got a signal.
 
         Raises:
             OutOfMemory: on the device.
+            Nondeterministic: deterministic mode, and an operation that is not.
             TokenFileError: the data cannot be read, or has an id beyond the vocabulary.
         """
         begin, waited = time.perf_counter(), self.batches.data_wait_s
@@ -134,12 +156,18 @@ class Session:
             loss = result.loss.item()
             norm = None if result.gradient_norm is None else result.gradient_norm.item()
         except (RuntimeError, MemoryError) as error:
-            raise out_of_memory(error, step) or error from error
-        event = self._event(step, loss, norm, time.perf_counter() - begin, self.batches.data_wait_s - waited)
-        self._loss = loss
-        self._initial_loss = loss if step == 0 else self._initial_loss
+            raise _in_our_words(error, step) from error
+        seconds, waited = time.perf_counter() - begin, self.batches.data_wait_s - waited
+        event = self._event(step, loss, norm, seconds, waited, skipped=result.skipped)
         self._write({"kind": "step", **asdict(event)})
         return event
+
+    def spikes(self) -> list[Spiked]:
+        """The spikes that began with the last step."""
+        found, self._spikes = self._spikes, []
+        for event in found:
+            self._write({"kind": "spike", **asdict(event), "checkpoint": event.checkpoint and str(event.checkpoint)})
+        return found
 
     def evaluate(self, done: int, interrupts: Interrupts) -> Evaluated | None:
         """Predict the validation windows after `done` updates; nothing if a signal came meanwhile."""
@@ -153,18 +181,34 @@ class Session:
         self._write({"kind": "evaluation", **asdict(event)})
         return event
 
+    def answer(self, done: int, interrupts: Interrupts) -> Answered | None:
+        """Answer the multiple-choice questions after `done` updates; nothing if there are none or a signal came."""
+        if not self._questions:
+            return None
+        begin, model, tokenizer = time.perf_counter(), self.step.model, self.setup.data.tokenizer()
+        stop = lambda: interrupts.received is not None  # noqa: E731  # a question of one line
+        found = answer(model, tokenizer, self._questions, self.setup.recipe, stop=stop, parallel=self.step.parallel)
+        if found is None:
+            return None
+        shares = (found.plain, found.normalized, found.chance)
+        event = Answered(done, found.num_questions, *shares, time.perf_counter() - begin)
+        self._write({"kind": "choices", **asdict(event)})
+        return event
+
     def save(self, done: int) -> list[Saved]:
         """Write a checkpoint after `done` updates, or begin to; what has come to disk by then.
 
         Raises:
+            NonFinite: a weight is no number; the last good checkpoint is named.
             CheckpointError: a full disk, or a folder that cannot be written to.
             OutOfMemory: no memory for the copy that is written while training goes on.
         """
-        metrics = {"loss": self._loss, "validation_loss": self.validation_loss}
+        self._require_finite(done)
+        metrics = {"loss": self.tally.final_loss, "validation_loss": self.validation_loss}
         check = check_loss(self.step, self.setup.device)
         manifest = Manifest(done, self.setup.identity, metrics, check_loss=check)
         try:
-            self._saver.save(self.step.model, self.step.optimizer, manifest)
+            self._saver.save(self.step.model, self.step.optimizer, manifest, self.step.state())
         except (RuntimeError, MemoryError) as error:
             raise out_of_memory(error, done) or error from error
         return self.saved()
@@ -205,20 +249,22 @@ class Session:
         """The figures of the session."""
         assert self.checkpoint is not None
         assert self.validation_loss is not None
-        seconds = self._seconds or self._earlier  # a run that was finished already has its earlier pace
-        step_s = statistics.median(seconds) if seconds else None
+        tally, yardstick, step_s = self.tally, self._yardstick, self.tally.step_s
         return Finished(
             step=done,
-            initial_loss=self._initial_loss,
-            final_loss=self._loss,
+            initial_loss=tally.initial_loss,
+            final_loss=tally.final_loss,
             validation_loss=self.validation_loss,
             step_s=step_s,
             tokens_per_s=None if step_s is None else self.setup.recipe.tokens_per_step / step_s,
-            mfu=None if step_s is None else self._mfu(step_s),
-            data_wait_share=self.batches.data_wait_s / self._training_s if self._training_s else None,
-            training_s=self._training_s,
+            mfu=None if step_s is None else yardstick.mfu(step_s),
+            mfu_causal=None if step_s is None else yardstick.mfu_causal(step_s),
+            hfu=None if step_s is None else yardstick.hfu(step_s),
+            data_wait_share=tally.session.data_wait_share,
             wall_s=time.perf_counter() - self._begin,
             peak_resident_bytes=peak_resident_bytes(),
+            session=tally.session,
+            lifetime=tally.lifetime,
             checkpoint=self.checkpoint,
         )
 
@@ -252,10 +298,30 @@ class Session:
         if (ranks := self._group()) is not None:
             ranks.barrier().wait()
 
+    def _require_finite(self, done: int) -> None:
+        """Refuse to save weights that are no numbers. Where gradients are clipped, no step lets any come to be.
+
+        Raises:
+            NonFinite: with the last good checkpoint.
+        """
+        if self.setup.recipe.optimizer.gradient_clip > 0:
+            return
+        own = [getattr(p, "to_local", lambda p=p: p)() for p in self.step.model.parameters()]
+        with torch.no_grad():
+            wrong = torch.tensor(float(not all(bool(each.isfinite().all()) for each in own)), device=self.setup.device)
+        if self._group() is not None:  # all ranks stop, or none
+            from torch.distributed import all_reduce
+
+            all_reduce(wrong)
+        if wrong.item():
+            raise NonFinite("weights", None, done - 1, self.last_good_checkpoint())
+
     def _load(self, checkpoint: Path, allow_changes: bool) -> int:
         self.changes = resume_changes(checkpoint, self.setup, allow_changes=allow_changes)
         manifest = load_weights(checkpoint, self.step.model, self._group())
         load_optimizer(checkpoint, manifest, self.step.model, self.step.optimizer, self._group())
+        if self.step.loss_scale is not None:
+            self.step.load(load_extra(checkpoint, manifest))
         loss = check_loss(self.step, self.setup.device)
         precision = self.setup.recipe.precision
         self.self_check = compare(str(checkpoint), manifest, loss, precision, is_same=not self.changes)
@@ -264,17 +330,16 @@ class Session:
     def _update(self, step: int) -> StepResult:
         recipe = self.setup.recipe
         batch = next(self.batches)
-        if self.setup.spec.has_dropout:
-            torch.manual_seed(dropout_seed(recipe.seed, step, self.setup.ranks.rank))
-        return self.step(micro_batches(batch, self.setup.local_recipe.accumulation_steps), step)
+        seed_step(recipe.seed, step, self.setup.ranks.rank)
+        return self.step(micro_batches(batch, self.setup.local_recipe.accumulation_steps), step, _are_numbers)
 
-    def _event(self, step: int, loss: float, norm: float | None, seconds: float, waited: float) -> Step:
-        recipe = self.setup.recipe
-        warm_up = step - self.first_step < WARM_UP_STEPS
-        self._training_s += seconds
-        if not warm_up:
-            self._seconds.append(seconds)
-        pace = statistics.median(self._seconds[-RECENT_STEPS:] or [seconds])
+    def _event(
+        self, step: int, loss: float, norm: float | None, seconds: float, waited: float, *, skipped: bool
+    ) -> Step:
+        recipe, tally = self.setup.recipe, self.tally
+        num_tokens = recipe.tokens_per_step
+        spikes = tally.add(step, loss, norm, seconds=seconds, waited=waited, num_tokens=num_tokens, skipped=skipped)
+        self._spikes = [Spiked(step, s.quantity, s.value, s.usual, s.score, self.checkpoint) for s in spikes]
         on_cuda = self.setup.device.type == "cuda"
         return Step(
             step=step,
@@ -283,20 +348,31 @@ class Session:
             gradient_norm=norm,
             seconds=seconds,
             data_wait_s=waited,
-            tokens_per_s=recipe.tokens_per_step / seconds,
-            mfu=self._mfu(seconds),
+            num_tokens=num_tokens,
+            tokens_per_s=num_tokens / seconds,
+            mfu=self._yardstick.mfu(seconds),
+            hfu=self._yardstick.hfu(seconds),
             resident_bytes=resident_bytes(),
             peak_resident_bytes=peak_resident_bytes(),
             device_peak_bytes=torch.cuda.max_memory_allocated(self.setup.device) if on_cuda else None,
             epoch=self.batches.epochs(step + 1),
             document_pairs=self.batches.squared_lengths(step) if recipe.document_mask else None,
-            warm_up=warm_up,
-            remaining_s=(recipe.num_steps - step - 1) * pace,
+            warm_up=tally.is_warm_up(step),
+            remaining_s=(recipe.num_steps - step - 1) * (tally.recent_step_s or seconds),
+            skipped=skipped,
         )
 
-    def _mfu(self, seconds: float) -> float | None:
-        flops, peak = self._peak_flops
-        return None if flops is None or peak is None else flops / seconds / peak
+
+def _are_numbers(losses: Sequence[Tensor], norm: Tensor | None) -> bool:
+    """Whether loss and gradient norm are finite; without clipping there is no norm, and saving looks at the weights."""
+    quantities = [*losses] if norm is None else [*losses, norm]
+    return all(math.isfinite(each.item()) for each in quantities)
+
+
+def _in_our_words(error: BaseException, step: int | None) -> BaseException:
+    """The error as one of a training run, where it is one of those that torch tells by words only."""
+    found: TrainError | None = out_of_memory(error, step) or nondeterministic(error, step)
+    return found or error
 
 
 def out_of_memory(error: BaseException, step: int | None) -> OutOfMemory | None:
@@ -310,8 +386,3 @@ def out_of_memory(error: BaseException, step: int | None) -> OutOfMemory | None:
         return None
     asked = re.search(r"allocate (\d+) bytes", text)
     return OutOfMemory(step, int(asked.group(1)) if asked else None)
-
-
-def is_unusual_start(loss: float, vocab_size: int, tolerance: float = 0.02) -> bool:
-    """Whether a loss at step 0 is further than `tolerance` from that of even odds, ln(vocabulary)."""
-    return abs(loss / math.log(vocab_size) - 1) > tolerance

@@ -16,6 +16,7 @@ from torchledger.trainer.kernel import choose_kernel
 from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
 from torchledger.trainer.mixed_data import MixedPart, data_identity, mixture_words, open_mixture
 from torchledger.trainer.precision import choose_precision
+from torchledger.trainer.questions import read_questions
 from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.run_config import RunConfig
 from torchledger.trainer.run_data import RunData, open_run_data
@@ -81,7 +82,9 @@ class Setup:
         """What determines the run bit for bit, with the thread count that is set now."""
         weight, has_documents = self.config.data_weight, self.recipe.document_mask
         data = data_identity(self.data, weight, self.mixture, has_documents=has_documents)
-        return Identity(self.spec, self.recipe, data, numerics(self.device, self.ranks.size))
+        fixed = self.config.deterministic
+        here = numerics(self.device, self.ranks.size, self.strategy, deterministic=fixed)
+        return Identity(self.spec, self.recipe, data, here)
 
 
 def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  # a frozen value
@@ -103,6 +106,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         DeviceError: a device that is not there.
         PrecisionError: a format that this device cannot train in.
         ForeignWeightsError, CheckpointError: initial weights that are not there or do not fit.
+        ChoicesError: questions that are not there, or are none.
     """
     spec = config.model if isinstance(config.model, ModelSpec) else specs.load(config.model)
     specs.check.require(spec)
@@ -113,6 +117,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         _check_data(spec, config.recipe, each)
     data = data.proven()
     mixture = tuple(replace(part, data=part.data.proven()) for part in mixture)
+    _check_choices(config, data)
     device = devices.resolve(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
@@ -139,6 +144,15 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks, mixture)
     said = (*_epochs(setup), *document_words(setup), *_spread(setup))
     return replace(setup, assumptions=(*data.assumptions, *begun, *reasons, *said))
+
+
+def _check_choices(config: RunConfig, data: RunData) -> None:
+    """Read the questions of the run, so that a mistake in them does not wait for the first evaluation."""
+    if config.choices is None:
+        return
+    if data.tokenizer_path is None:
+        raise SetupError(f"{config.choices} is text, and nothing says which tokenizer {data.place} was written with")
+    read_questions(config.choices)
 
 
 def _spread(setup: Setup) -> list[str]:
