@@ -54,3 +54,16 @@ def test_a_folder_without_a_checkpoint_is_told(ask, tmp_path):
     answer = ask("export", tmp_path, "--out", tmp_path / "a")
     assert answer.code == 1
     assert f"no whole checkpoint in {tmp_path}" in answer.err
+
+
+def test_a_hugging_face_folder(ask, checkpoint, tmp_path):
+    """`--format huggingface` writes config and weights; the answer names family and size, notes what is missing."""
+    answer = ask("export", checkpoint, "--format", "huggingface", "--out", tmp_path / "hf")
+    assert answer.code == 0, answer.err
+    assert answer.out == f"{tmp_path}/hf: {num_parameters(SPEC):,} parameters as a llama, of {checkpoint}\n"
+    assert "tokenizer" in answer.err
+    assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == ["config.json", "model.safetensors"]
+    again = ask("export", checkpoint, "--format", "huggingface", "--out", tmp_path / "hf")
+    assert again.code != 0
+    assert "not empty" in again.err
+    assert "Traceback" not in again.err

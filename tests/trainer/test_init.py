@@ -4,9 +4,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchledger.spec import AttentionSpec, MlpSpec, NormSpec, PositionSpec
-from torchledger.trainer.init import initialize, standard_deviations
+from torchledger.spec import (
+    AttentionSpec,
+    MlpSpec,
+    MoeSpec,
+    NormSpec,
+    OptimizerSpec,
+    PositionSpec,
+    Recipe,
+    recipe_mistakes,
+)
+from torchledger.trainer.init import initialize, learning_rate_scales, standard_deviations
 from torchledger.trainer.model import build
+from torchledger.trainer.step import build_step
 
 # A normal variable cut at ±3 of its standard deviation has this standard deviation itself:
 # sqrt(1 - 2·3·φ(3) / (2Φ(3) - 1)).
@@ -24,7 +34,7 @@ def wide(tiny, **fields):
     return replace(tiny, hidden_size=256, vocab_size=2048, mlp=MlpSpec(512), attention=AttentionSpec(4), **fields)
 
 
-@pytest.mark.parametrize("initialization", ["fan_in", "gpt2"])
+@pytest.mark.parametrize("initialization", ["fan_in", "gpt2", "xavier", "kaiming", "mup"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_loss_at_step_0_is_ln_vocabulary(any_spec, initialization, tied):
     """On random tokens the first loss is within 2 % of ln(vocabulary), whatever the architecture."""
@@ -93,3 +103,79 @@ def test_unit_offset_norms_begin_at_zero(tiny):
     """A weight stored as an offset from one begins at 0."""
     model = drawn(replace(tiny, norm=NormSpec(unit_offset=True)))
     assert (model.final_norm.weight == 0).all()
+
+
+def test_xavier_and_kaiming_look_at_the_fans(tiny):
+    """The up projection [512, 256]: Xavier sqrt(2/(256 + 512)), Kaiming sqrt(2/256); the head stays 1/256."""
+    model = build(wide(tiny), attention="math")
+    xavier, kaiming = standard_deviations(model, "xavier"), standard_deviations(model, "kaiming")
+    assert xavier["layers.0.mlp.up.weight"] == math.sqrt(2 / 768)
+    assert kaiming["layers.0.mlp.up.weight"] == math.sqrt(2 / 256)
+    assert xavier["head.weight"] == kaiming["head.weight"] == 1 / 256
+    up = drawn(wide(tiny), "xavier").layers[0].mlp.up.weight
+    assert up.std().item() == pytest.approx(CUT_STD * math.sqrt(2 / 768), rel=0.01)
+    assert up.abs().max().item() <= 3 * math.sqrt(2 / 768) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("adamw", (1, 1 / 4, 1 / 4)), ("sgd", (4, 1, 1 / 4))])
+def test_mup_scales_learning_rates_with_the_width(tiny, kind, expected):
+    """Four times the base width: (embedding and vectors, matrices inside, head) as in table 3 of the paper."""
+    recipe = Recipe(initialization="mup", mup_base_size=64, optimizer=OptimizerSpec(kind=kind))
+    scales = learning_rate_scales(build(wide(tiny), attention="math"), recipe)
+    found = [scales[name] for name in ("embedding.weight", "layers.0.mlp.up.weight", "head.weight")]
+    assert tuple(found) == expected
+    assert scales["layers.0.attention_norm.weight"] == expected[0]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_mup_changes_nothing_at_its_base_size(tiny, kind):
+    """At the base width every rate is the recipe's, and the values are those of fan_in."""
+    recipe = Recipe(initialization="mup", mup_base_size=256, optimizer=OptimizerSpec(kind=kind))
+    model = build(wide(tiny, moe=MoeSpec(4, 2, 64)), attention="math")
+    assert set(learning_rate_scales(model, recipe).values()) == {1.0}
+    assert standard_deviations(model, "mup", 256) == standard_deviations(model, "fan_in")
+
+
+def test_without_mup_every_rate_is_the_recipes(tiny):
+    """Another initialisation scales no learning rate."""
+    assert set(learning_rate_scales(build(tiny, attention="math"), Recipe()).values()) == {1.0}
+
+
+def mup_change(tiny, width, initialization):
+    """How much one step of Adam changes what the layers make of a batch, beside their size."""
+    spec = replace(tiny, hidden_size=width, mlp=MlpSpec(2 * width), attention=AttentionSpec(4, head_size=16))
+    optimizer = OptimizerSpec(learning_rate=3e-3, weight_decay=0.0, gradient_clip=0.0, schedule="constant")
+    recipe = Recipe(
+        batch_size=4,
+        sequence_length=16,
+        num_tokens=6400,
+        optimizer=optimizer,
+        attention="math",
+        initialization=initialization,
+        mup_base_size=64,
+    )
+    step = build_step(spec, recipe)
+    ids = torch.randint(0, 257, (4, 17), generator=torch.Generator().manual_seed(3))
+    seen = []
+    hook = step.model.layers[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(output.detach()))
+    for number in range(2):
+        step([(ids[:, :-1], ids[:, 1:])], number)
+    hook.remove()
+    return ((seen[1] - seen[0]).square().mean().sqrt() / seen[0].square().mean().sqrt()).item()
+
+
+def test_an_update_changes_activations_as_much_at_any_width(tiny):
+    """From width 64 to 1024 a step's change of the last layer's output stays within 2 with muP, and grows without."""
+    mup = mup_change(tiny, 1024, "mup") / mup_change(tiny, 64, "mup")
+    plain = mup_change(tiny, 1024, "fan_in") / mup_change(tiny, 64, "fan_in")
+    assert 0.5 < mup < 2
+    assert plain > 3
+
+
+@pytest.mark.parametrize(
+    ("spec_fields", "kind"), [({"tied_embeddings": True}, "adamw"), ({}, "muon"), ({}, "adafactor")]
+)
+def test_mup_is_refused_where_the_paper_has_no_row_for_it(tiny, spec_fields, kind):
+    """A tied head cannot have values of its own, and Muon and Adafactor have no row in the table."""
+    recipe = Recipe(initialization="mup", optimizer=OptimizerSpec(kind=kind))
+    assert [name for name, _ in recipe_mistakes(recipe, replace(tiny, **spec_fields))] == ["initialization"]

@@ -16,7 +16,7 @@ from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.stored import open_part, read_whole
 from torchledger.trainer.tensorfile import Shape, write_one_by_one
 
-__all__ = ["EXPORT_FORMATS", "Exported", "export_weights"]
+__all__ = ["EXPORT_FORMATS", "Exported", "export_weights", "rounded"]
 
 #: Formats that weights can be written in.
 EXPORT_FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -63,7 +63,7 @@ def export_weights(source: Path, out: Path, precision: str | None = None) -> Exp
     to = None if precision is None else EXPORT_FORMATS[precision]
 
     def make(name: str) -> Tensor:
-        return _rounded(name, read_whole(files, name, pieces[name]), to)
+        return rounded(name, read_whole(files, name, pieces[name]), to)
 
     shapes = {}
     for name, found in pieces.items():
@@ -84,7 +84,12 @@ def export_weights(source: Path, out: Path, precision: str | None = None) -> Exp
     return Exported(out, checkpoint, manifest.step, len(shapes), count, out.stat().st_size)
 
 
-def _rounded(name: str, tensor: Tensor, to: torch.dtype | None) -> Tensor:
+def rounded(name: str, tensor: Tensor, to: torch.dtype | None) -> Tensor:
+    """A tensor in another format; nothing, and what is no floating-point number, stay as they are.
+
+    Raises:
+        CheckpointError: numbers that the format cannot hold.
+    """
     if to is None or not tensor.is_floating_point():
         return tensor
     rounded = tensor.to(to)

@@ -111,9 +111,9 @@ def learning_rate_scales(model: Transformer, recipe: Recipe) -> dict[str, float]
 def _role(name: str, parameter: torch.Tensor) -> Literal["input", "inside", "output"]:
     """On which sides of a parameter the width is: behind it alone, on both, before it alone."""
     kind = _kind(name)
-    if parameter.ndim < 2 or kind in {"embedding", "position"}:
+    if parameter.ndim < 2 or kind in {"embedding", "position"} or name.endswith(".lora_b.weight"):
         return "input"
-    return "output" if kind in {"head", "few"} else "inside"
+    return "output" if kind in {"head", "few"} or name.endswith(".lora_a.weight") else "inside"
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Where the first values come from: drawn, or the weights of a Hugging Face folder or of a run of ours."""
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -17,7 +19,7 @@ from torchledger.trainer.stored import open_part, read_whole
 __all__ = ["check_initial_weights", "give_values"]
 
 #: Parts that no checkpoint has to bring: they are drawn where it does not.
-_OWN = ("prediction",)
+_OWN = re.compile(r"^prediction\.|\.lora_[ab]\.")
 
 
 def check_initial_weights(place: Path, model: Transformer) -> tuple[str, ...]:
@@ -34,17 +36,20 @@ def check_initial_weights(place: Path, model: Transformer) -> tuple[str, ...]:
         SetupError: there are no weights, or they belong to a model that computes something else; fields are named.
         ForeignWeightsError, CheckpointError: missing, damaged, or of another shape.
     """
-    state = _needed(model)
     checkpoint = _checkpoint(place)
     if checkpoint is None:
+        state = _needed(model)
         _require_same(place, from_config(place), model.spec)
         return check_foreign(place, model.spec, {name: list(tensor.shape) for name, tensor in state.items()})
     manifest = Manifest.read(checkpoint)
     _require_same(checkpoint, manifest.identity.spec, model.spec)
     stored = {name: list(pieces[0][1].whole) for name, pieces in manifest.pieces("weights").items()}
-    wrong = [name for name, tensor in state.items() if stored.get(name) != list(tensor.shape)]
+    needed = {name: list(tensor.shape) for name, tensor in _needed(model, stored).items()}
+    wrong = [name for name in dict.fromkeys((*needed, *stored)) if stored.get(name) != needed.get(name)]
     if wrong:
-        listed = "; ".join(f"{n}: {stored.get(n, 'nothing')} stored, {list(state[n].shape)} needed" for n in wrong[:4])
+        listed = "; ".join(
+            f"{n}: {stored.get(n, 'nothing')} stored, {needed.get(n, 'nothing')} needed" for n in wrong[:4]
+        )
         raise CheckpointMismatch(f"the checkpoint {checkpoint} has other tensors: {listed}")
     return (f"the initial weights are those of {checkpoint}, after {manifest.step:,} steps",)
 
@@ -65,15 +70,15 @@ def give_values(model: Transformer, recipe: Recipe, place: Path | None) -> None:
         initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size)
         return
     check_initial_weights(place, model)
-    state = _needed(model)
-    initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size, leave=set(state))
     checkpoint = _checkpoint(place)
-    if checkpoint is None:
+    manifest = None if checkpoint is None else Manifest.read(checkpoint)
+    pieces = {} if manifest is None else manifest.pieces("weights")
+    state = _needed(model, pieces)
+    initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size, leave=set(state))
+    if checkpoint is None or manifest is None:
         load_foreign(place, model.spec, state)
         return
-    manifest = Manifest.read(checkpoint)
     files = open_part(checkpoint, manifest, "weights")
-    pieces = manifest.pieces("weights")
     for name, tensor in state.items():
         put(tensor, read_whole(files, name, pieces[name]))
 
@@ -86,8 +91,9 @@ def meta_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
         return build_model(spec, recipe)
 
 
-def _needed(model: Transformer) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in model_state(model).items() if not name.startswith(_OWN)}
+def _needed(model: Transformer, stored: Collection[str] = ()) -> dict[str, torch.Tensor]:
+    """What has to come from `stored`: all but adapters and prediction layers that it does not have."""
+    return {name: t for name, t in model_state(model).items() if name in stored or not _OWN.search(name)}
 
 
 def _checkpoint(place: Path) -> Path | None:
