@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from torchledger.cli.live import Live, step_line
-from torchledger.trainer.events import Evaluated, Finished, Sampled, Saved, Started, Step, Warned
+from torchledger.trainer.counters import Counters
+from torchledger.trainer.events import Answered, Evaluated, Finished, Sampled, Saved, Spiked, Started, Step, Warned
 
 
 def step(number, **changes):
@@ -39,10 +40,28 @@ def drawn(*events, on_terminal, every=10):
 
 
 def test_a_step_in_one_line():
-    """Step, loss, learning rate, tokens per second, MFU, memory and time left, counted from one."""
-    assert step_line(step(119), 400) == (
-        "step 120/400  loss 4.3125  lr 3.00e-04  9.2k tok/s  MFU 41 %  1 GiB  1m 32s left"
+    """Step, loss, learning rate, tokens per second, MFU, share of waiting, memory and time left, counted from one."""
+    assert step_line(step(119, data_wait_s=0.05), 400) == (
+        "step 120/400  loss 4.3125  lr 3.00e-04  9.2k tok/s  MFU 41 %  data-wait 10 %  1 GiB  1m 32s left"
     )
+
+
+def test_of_several_devices_both_rates_are_named():
+    """Tokens per second of four devices together and of each: 9,200 and 2,300."""
+    assert "9.2k tok/s (2.3k a device)" in step_line(step(0), 400, num_devices=4)
+    started = Started(Path("runs/a"), 1, 400, 0, 8192, 1.5, None, (), num_devices=4)
+    assert "(2.3k a device)" in drawn(started, step(0), on_terminal=False)
+
+
+def test_an_mfu_above_the_peak_is_marked():
+    """104 % cannot be, and does not look as if it could."""
+    assert "MFU 104 %?" in step_line(step(0, mfu=1.04), 400)
+
+
+def test_the_convention_of_mfu_is_told_at_the_start():
+    """What is counted, and what it is held against."""
+    started = Started(Path("runs/a"), 1, 400, 0, 8192, 1.5, None, (), "MFU counts contractions; of 2 TFLOP/s")
+    assert "  MFU counts contractions; of 2 TFLOP/s\n" in drawn(started, on_terminal=False)
 
 
 def test_without_a_peak_there_is_no_mfu():
@@ -79,6 +98,12 @@ def test_a_log_has_a_line_now_and_then():
         (Evaluated(100, 3.1234, 5000, 1.0), "validation loss 3.1234"),
         (Saved(100, Path("c/100"), 2**20, 0.1), "saved c/100 (1 MiB"),
         (Sampled(400, "", "def f():", 2.0), "wrote 8 characters"),
+        (Answered(100, 200, 0.275, 0.31, 0.25, 3.0), "200 questions, right 27.5 %, for length 31 %, by chance 25 %"),
+        (
+            Spiked(1200, "gradient norm", 90.0, 1.5, 12.3, Path("c/1100")),
+            "90.0000, usually 1.5000 (12 robust deviations); training goes on, the checkpoint before it is c/1100",
+        ),
+        (Spiked(7, "loss", 9.0, 2.0, 8.0, None), "there is no checkpoint before it"),
         (Warned(0, "the loss is odd"), "warning at step 0: the loss is odd"),
     ],
 )
@@ -97,5 +122,5 @@ def test_assumptions_are_told():
 
 def test_the_end_is_not_drawn():
     """The closing table tells the end; the live line only ends."""
-    event = Finished(4, 4.1, 2.0, 2.1, 0.5, 10.0, 0.4, 0.0, 2.0, 3.0, 2**30, Path("c/4"))
+    event = Finished(4, 4.1, 2.0, 2.1, 0.5, 10.0, 0.4, 0.3, 0.5, 0.0, 3.0, 2**30, Counters(), Counters(), Path("c/4"))
     assert drawn(event, on_terminal=False) == ""

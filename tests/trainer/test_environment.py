@@ -18,3 +18,5 @@ def test_it_says_what_another_run_would_need(config):
     assert rows["data"]["train_sha256"] == setup.data.train_sha256
     assert rows["seed"] == setup.recipe.seed
     assert "dropout" in rows["streams"]
+    assert rows["seeds_of_step_0"].keys() == {"torch", "numpy", "python"}
+    assert rows["deterministic_algorithms"] is False

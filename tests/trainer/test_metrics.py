@@ -45,6 +45,22 @@ def test_resuming_drops_what_will_be_run_again(path):
     assert kinds(path) == [("s", 0), ("s", 1), ("e", 2), ("s", 2)]
 
 
+def test_a_spike_belongs_to_its_step(path):
+    """Resumed at step 3, a spike of step 3 will be seen again and is dropped; that of step 2 stays."""
+    with MetricsWriter(path, 4) as writer:
+        writer.write({"kind": "spike", "step": 2})
+        writer.write({"kind": "spike", "step": 3})
+    MetricsWriter(path, 3).close()
+    assert kinds(path)[-2:] == [("s", 2), ("s", 2)]
+
+
+def test_a_run_that_begins_anew_has_no_rows(path):
+    """Killed before its first checkpoint, it will warn and evaluate again: nothing of before stays."""
+    path.write_text('{"kind": "warning", "step": 0}\n')
+    MetricsWriter(path, 0).close()
+    assert kinds(path) == []
+
+
 def test_not_a_number_becomes_null(tmp_path):
     """JSON has no infinity: such a figure is null, and every row is strict JSON."""
     path = tmp_path / "m.jsonl"

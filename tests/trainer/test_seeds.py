@@ -1,6 +1,10 @@
+import random
 from itertools import product
 
-from torchledger.trainer.seeds import STREAMS, stream_seed
+import numpy as np
+import torch
+
+from torchledger.trainer.seeds import STREAMS, dropout_seed, seed_step, step_seeds, stream_seed
 
 
 def test_streams_and_counters_never_share_a_seed():
@@ -13,3 +17,35 @@ def test_streams_and_counters_never_share_a_seed():
 def test_a_seed_is_the_same_on_every_machine():
     """The function is fixed: its numbers are part of what makes a run repeat."""
     assert stream_seed(1337, "dropout", 0) == 4963859385599918642
+
+
+def drawn():
+    """A number of every global generator."""
+    return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002  # the global one is meant
+
+
+def test_all_generators_are_seeded_at_once():
+    """A step gives the same numbers of torch, NumPy and Python, whatever was drawn before; another step gives others."""
+    seed_step(1337, 7)
+    first = drawn()
+    drawn()
+    seed_step(1337, 8)
+    other = drawn()
+    seed_step(1337, 7)
+    assert drawn() == first
+    assert all(a != b for a, b in zip(first, other, strict=True))
+
+
+def test_torch_is_seeded_as_by_its_own_function():
+    """The quick way gives the numbers of `torch.manual_seed` with the seed of the dropout stream."""
+    seed_step(1337, 3)
+    ours = torch.rand(4)
+    torch.manual_seed(dropout_seed(1337, 3))
+    assert torch.equal(ours, torch.rand(4))
+
+
+def test_ranks_have_numbers_of_their_own():
+    """No generator of two ranks or steps has the same seed, and all fit their generator."""
+    seeds = [tuple(step_seeds(1337, step, rank).values()) for step, rank in product(range(20), range(3))]
+    assert len(set(seeds)) == 60
+    assert all(seed[1] < 2**32 for seed in seeds)

@@ -95,7 +95,7 @@ def step_line(event: Step, num_steps: int, num_devices: int = 1) -> str:
         parts[-1] += f" ({format_count(event.tokens_per_s / num_devices)} a device)"
     if event.mfu is not None:
         parts.append(f"MFU {format_percent(event.mfu)}{'?' if event.mfu > 1 else ''}")
-    parts.append(f"data {format_percent(event.data_wait_s / event.seconds)}")
+    parts.append(f"data-wait {format_percent(event.data_wait_s / event.seconds)}")
     held = event.resident_bytes if event.device_peak_bytes is None else event.device_peak_bytes
     parts.append(format_bytes(held))
     parts.append(f"{format_duration(event.remaining_s)} left")
