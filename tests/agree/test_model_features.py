@@ -98,3 +98,28 @@ def test_adapters(name, recipe):
 def test_frozen_parts(name, trainable):
     """What is frozen has no gradient, and before the first trained part nothing is kept."""
     _agree(BY_ID[name], replace(VARIANTS[len(trainable) - 1], trainable=trainable))
+
+
+@pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+@pytest.mark.parametrize("name", ["deepseek", "qwen moe"])
+def test_experts_of_a_fixed_capacity(name, factor, recipe):
+    """Every expert computes as many rows, whatever the router chose."""
+    spec = BY_ID[name]
+    _agree(replace(spec, moe=replace(spec.moe, capacity_factor=factor)), recipe)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "recipe"),
+    [
+        ("llama", 1, VARIANTS[0]),
+        ("opt", 2, VARIANTS[1]),
+        ("gemma 2", 1, VARIANTS[1]),
+        ("deepseek", 2, replace(VARIANTS[0], load_balance=0.01)),
+        ("phi", 1, replace(VARIANTS[1], loss_chunk=7)),
+    ],
+    ids=["llama", "opt", "gemma 2", "deepseek balanced", "phi in pieces"],
+)
+def test_layers_that_predict_further_tokens(name, layers, recipe):
+    """Each reads what the one before it made and has a loss of its own; embedding and head are cast once for all."""
+    _agree(replace(BY_ID[name], num_prediction_layers=layers), recipe)

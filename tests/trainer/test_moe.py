@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -85,3 +86,37 @@ def test_gradients_repeat_bit_for_bit():
         moe(inputs).square().sum().backward()
         gradients.append([inputs.grad, *(p.grad for p in moe.parameters())])
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 10.0])
+def test_within_capacity_the_first_copies_count_and_the_rest_add_nothing(factor):
+    """Each expert takes ceil(factor · 12 · 2 / 5) copies in order of the tokens; with room for all none is dropped."""
+    moe = filled(Moe(8, MlpSpec(6), replace(SPEC, capacity_factor=factor)))
+    x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(1))
+    capacity, taken = math.ceil(factor * 12 * 2 / 5), [0] * 5
+    weights, chosen, _ = moe.router(x.flatten(0, 1))
+    rows = []
+    for i, token in enumerate(x.flatten(0, 1)):
+        row = torch.zeros(8)
+        for weight, expert in zip(weights[i], chosen[i].tolist(), strict=True):
+            taken[expert] += 1
+            if taken[expert] <= capacity:
+                row = row + weight * moe.experts[expert](token)
+        rows.append(row)
+    torch.testing.assert_close(moe(x), torch.stack(rows).reshape(x.shape))
+
+
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+def test_unevenness_is_one_where_all_experts_are_equal_and_their_number_where_one_takes_all(scoring):
+    """E·Σ f·P: E · E · 1/E · 1/E = 1, and E · 1 · 1 = E."""
+    router = Router(8, MoeSpec(4, 1, 6, scoring=scoring))
+    router.balances = True
+    x = torch.eye(8)[:4]
+    with torch.no_grad():
+        router.weight.copy_(torch.eye(8)[:4] * 1e-4)  # each token prefers another expert, barely
+    assert router(x)[2].item() == pytest.approx(1, abs=1e-4)
+    with torch.no_grad():
+        router.weight.fill_(-100.0)
+        router.weight[2] = 100.0
+    assert router(x)[2].item() == pytest.approx(4)
+    assert router.eval()(x)[2] is None

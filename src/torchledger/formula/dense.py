@@ -177,7 +177,9 @@ def parameter(
     tape: Tape, path: str, name: str, shape: tuple[Amount, ...], number_format: str, *, trains: bool
 ) -> Value:
     """A parameter as a matmul of that format reads it: a copy under autocast."""
-    stored = tape.given(f"{path}: {name}", shape, tape.formats.stored, requires_grad=trains)
+    # Autocast casts a trained parameter once, however many read it.
+    stored_as = number_format if tape.is_cast and trains else tape.formats.stored
+    stored = tape.given(f"{path}: {name}", shape, stored_as, requires_grad=trains)
     return tape.cast(path, f"{path}: {name}", stored, number_format)
 
 

@@ -9,13 +9,13 @@ from torchledger.ledger import Amount, Work
 from torchledger.ops import Piece
 
 
-def cross_entropy(tape: Tape, logits: Value) -> None:
+def cross_entropy(tape: Tape, logits: Value) -> Value:
     """Mean cross-entropy in FP32 of logits [B, T, V]."""
     kinds = {"eager": _eager, "vocabulary parallel": _vocabulary_parallel, "compiled": _compiled}
-    kinds[tape.kernels.loss](tape, logits)
+    return kinds[tape.kernels.loss](tape, logits)
 
 
-def _eager(tape: Tape, logits: Value) -> None:
+def _eager(tape: Tape, logits: Value) -> Value:
     """torch's: logits in FP32 beside those in 16 bit, log-probabilities that are kept, and two gradients of them."""
     rows, columns = logits.shape[0] * logits.shape[1], logits.shape[-1]
     wide = tape.cast("", "logits in FP32", logits, "fp32")
@@ -42,10 +42,10 @@ def _eager(tape: Tape, logits: Value) -> None:
         keeps_made=(total,),
         holds=(logits, wide),
     )
-    tape.save("the training step", loss)
+    return loss
 
 
-def _vocabulary_parallel(tape: Tape, logits: Value) -> None:
+def _vocabulary_parallel(tape: Tape, logits: Value) -> Value:
     """Megatron's (megatron/core/tensor_parallel/cross_entropy.py): in place, on FP32 logits of one rank's vocabulary.
 
     Largest (1 read), differences (1, 1), exponentials (1, 1), their sum (1), quotients (1, 1): the softmax is kept, and
@@ -80,10 +80,10 @@ def _vocabulary_parallel(tape: Tape, logits: Value) -> None:
         holds=(logits,),
         over=True,
     )
-    tape.save("the training step", loss)
+    return loss
 
 
-def _compiled(tape: Tape, logits: Value) -> None:
+def _compiled(tape: Tape, logits: Value) -> Value:
     """One kernel a direction: logits are read in their own format and kept, with a logsumexp a row."""
     rows, columns, size = logits.shape[0] * logits.shape[1], logits.shape[-1], logits.element_bytes
     loss, logsumexp = tape.make("loss", (), "fp32"), tape.make("logsumexp", (rows,), "fp32")
@@ -100,4 +100,4 @@ def _compiled(tape: Tape, logits: Value) -> None:
         keeps=(logits,),
         keeps_made=(logsumexp,),
     )
-    tape.save("the training step", loss)
+    return loss

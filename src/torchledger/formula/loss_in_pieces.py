@@ -20,7 +20,7 @@ from torchledger.spec import ModelSpec
 EAGER_ASSUMPTION = "loss in pieces: operation by operation, as this trainer runs it, whatever the kernels of the rest"
 
 
-def loss_in_pieces(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount) -> None:
+def loss_in_pieces(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount) -> Value:
     """Mean cross-entropy of the head of h [B, T, E], `chunk` tokens at a time; a last piece is what remains."""
     if tape.kernels.loss != "eager":
         tape.assumptions.append(EAGER_ASSUMPTION)
@@ -32,7 +32,7 @@ def loss_in_pieces(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount) -> None
                 tape.run("", _of_loss(spec, rows, number_format), "fp32")
                 for piece in _of_products(tape, spec, h, rows, number_format):
                     tape.run("", (piece,), tape.product_format(number_format))
-        _kept(tape, spec, h, chunk, number_format)
+        return _kept(tape, spec, h, chunk, number_format)
 
 
 def _pieces(rows: Amount, chunk: Amount) -> list[tuple[Amount, Amount]]:
@@ -79,7 +79,7 @@ def _of_loss(spec: ModelSpec, rows: Amount, number_format: str) -> Sequence[Piec
     )
 
 
-def _kept(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount, number_format: str) -> None:
+def _kept(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount, number_format: str) -> Value:
     """What waits for the backward pass; and what one piece holds, which the sweep sees as one operation's."""
     V, E, stored = spec.vocab_size, h.shape[-1], tape.formats.stored
     kept = [tape.make("gradient of the head's input", h.shape, h.number_format)] if h.requires_grad else []
@@ -97,7 +97,7 @@ def _kept(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount, number_format: s
     loss = tape.make("loss", (), "fp32")
     back = tuple(piece for each in kept for piece in ops.pointwise("scale", each.num_elements))
     pieces = ops.reduction("sum", 1, -(-rows_of(h) // chunk) if isinstance(chunk, int) else 1)
-    tape.op(
+    return tape.op(
         "",
         "head and loss in pieces",
         pieces,
@@ -109,4 +109,3 @@ def _kept(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount, number_format: s
         keeps_made=tuple(kept),
         trains=tape.trains,
     )
-    tape.save("the training step", loss)

@@ -40,6 +40,8 @@ def mixture(tape: Tape, x: Value, spec: MlpSpec, moe: MoeSpec, *, balances: bool
         copies = _selected(tape, "token copies", tokens, sum(load * count for load, count in loads))
         outputs = _experts(tape, copies, loads, replace(spec, intermediate_size=moe.intermediate_size))
         outputs = _selected(tape, "expert outputs by token", outputs, rows)
+        if moe.capacity_factor:
+            weights = _cut(tape, weights)
         if not tape.formats.is_autocast:
             weights = tape.cast("", "weights in the stream's format", weights, outputs.number_format)
         weighted = multiplied(tape, "", outputs, weights, "weighted outputs")
@@ -136,6 +138,16 @@ def _selected(tape: Tape, name: str, x: Value, rows: Amount) -> Value:
         backward=ops.scatter_add(rows, x.shape[-1], element_bytes=x.element_bytes),
         keeps=(index,),
     )
+
+
+def _cut(tape: Tape, weights: Value) -> Value:
+    """The weights of copies that found their expert full set to zero. Keeps which those are."""
+    n = weights.num_elements
+    full = tape.make("copies beyond capacity", weights.shape, "bool", requires_grad=False)
+    tape.op("", "", ops.pointwise("compare", n, element_bytes=8, output_element_bytes=1), full, reads=())
+    y = tape.make("weights within capacity", weights.shape, weights.number_format)
+    pieces = ops.pointwise("masked_fill", n, element_bytes=weights.element_bytes)
+    return tape.op("", "masked_fill", pieces, y, reads=(weights,), backward=pieces, keeps=(full,))
 
 
 def _summed(tape: Tape, x: Value, tokens: Amount, parts: Amount) -> Value:

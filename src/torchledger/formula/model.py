@@ -36,10 +36,12 @@ def walk(spec: ModelSpec, recipe: Recipe, kernels: Kernels = KERNELS["cpu"]) -> 
             h = walk_layer(tape, spec, recipe, x, contexts[kind.window], kind=kind)
     if spec.num_prediction_layers:
         tape.fan_out("", h, 1 + spec.num_prediction_layers)
-        with tape.inside("prediction.*", spec.num_prediction_layers):
-            context = contexts[spec.layer_groups[-1].window]
-            walk_prediction(tape, spec, recipe, tape.receive("input", h), context)
+    h = tape.receive("output of the last layer", h)
     walk_head(tape, spec, recipe, h)
+    if spec.num_prediction_layers:
+        with tape.inside("prediction.*", spec.num_prediction_layers):
+            x = h if tape.keeper(h) else tape.receive("input", h)
+            walk_prediction(tape, spec, recipe, x, contexts[spec.layer_groups[-1].window])
     return tape
 
 
@@ -79,42 +81,66 @@ def walk_prediction(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, conte
     """
     tape.trains, tape.lora_rank = trains(recipe, "prediction"), 0
     last = spec.layer_groups[-1]
-    tokens = tape.given("tokens", (h.shape[0], h.shape[1]), "int64")
     known = norm(tape, "hidden_norm", h, spec.norm)
-    ahead = norm(tape, "embedding_norm", _embedded(tape, spec, tokens), spec.norm)
+    tape.trains, tape.is_cast = trains(recipe, "embedding"), True
+    with tape.inside("", from_root=True):
+        tokens = tape.make("next tokens", (h.shape[0], h.shape[1]), "int64", requires_grad=False)
+        pieces = ops.pointwise("clamp", tokens.num_elements, element_bytes=8)
+        embedded = _embedded(tape, spec, tape.op("", "", pieces, tokens, reads=()))
+    tape.trains, tape.is_cast = trains(recipe, "prediction"), False
+    ahead = norm(tape, "embedding_norm", embedded, spec.norm)
     both = tape.make("joined", (*h.shape[:-1], 2 * spec.hidden_size), known.number_format)
     pieces = ops.copy(both.num_elements, element_bytes=both.element_bytes, op="concatenate")
     both = tape.op("", "", pieces, both, reads=(known, ahead), backward=pieces)
     x = linear(tape, "projection", both, spec.hidden_size)
+    x = tape.cast("", "input of the layer", x, h.number_format)
     again = recipe.recompute == "full"
     kind = LayerKind(last.window, last.is_moe, x.number_format, Training(trains=tape.trains), again)
-    x = walk_layer(tape, spec, recipe, x, context, kind=kind)
-    walk_head(tape, spec, recipe, x, received=True)
+    with tape.inside("layer"):
+        x = walk_layer(tape, spec, recipe, x, context, kind=kind)
+    tape.trains, tape.lora_rank = trains(recipe, "prediction"), 0
+    walk_head(tape, spec, recipe, x, is_told=False)
 
 
-def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, received: bool = False) -> None:
-    """What stands behind the layers: final norm, head, loss."""
-    if not received:
+def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, is_told: bool = True) -> None:
+    """What stands behind the layers: final norm, head, loss. The loss of a prediction layer is not told."""
+    if is_told:
         tape.trains, tape.lora_rank = trains(recipe, "head"), 0
-        h = tape.receive("output of the last layer", h)
     if spec.norm.final:
         h = norm(tape, "final_norm", h, spec.norm)
-    if spec.embedding_size is not None:
-        h = linear(tape, "embedding_projection_out", h, spec.embedding_size)
-    if spec.tied_embeddings:
-        tape.trains = trains(recipe, "embedding")
-    if recipe.loss_chunk:
-        loss_in_pieces(tape, spec, h, recipe.loss_chunk)
-    else:
-        logits = linear(tape, "head", h, spec.vocab_size, bias=spec.head_bias)
-        if spec.final_logit_soft_cap is not None:
-            logits = soft_capped(tape, "", logits, "logits")
-        cross_entropy(tape, logits)
+    tape.trains, tape.is_cast = trains(recipe, "head"), not is_told
+    with tape.inside("", from_root=True):
+        _head_and_loss(tape, spec, recipe, h, is_told=is_told)
+    tape.is_cast = False
+    if not is_told:
+        return
+    if spec.num_prediction_layers:
+        tape.save_number("mul", "weight of the prediction layers")
     if recipe.load_balance and any(is_moe for _, is_moe in layer_kinds(spec)):
         tape.save_number("mul", "weight of the load-balancing loss")
     if recipe.accumulation_steps != 1:
         tape.save_number("mul", "share of the micro-batch")
         tape.run("", ops.pointwise("scale", 1), "fp32")
+
+
+def _head_and_loss(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, is_told: bool) -> None:
+    if spec.embedding_size is not None:
+        h = linear(tape, "embedding_projection_out", h, spec.embedding_size)
+    if spec.tied_embeddings:
+        tape.trains = trains(recipe, "embedding")
+    if recipe.loss_chunk:
+        loss = loss_in_pieces(tape, spec, h, recipe.loss_chunk)
+    else:
+        if not is_told:  # the batch's own targets are there anyway
+            targets = tape.make("targets further ahead", (h.shape[0], h.shape[1]), "int64", requires_grad=False)
+            tape.op("", "", ops.copy(targets.num_elements, element_bytes=8), targets, reads=())
+            tape.save("nll_loss", targets)
+        logits = linear(tape, "head", h, spec.vocab_size, bias=spec.head_bias)
+        if spec.final_logit_soft_cap is not None:
+            logits = soft_capped(tape, "", logits, "logits")
+        loss = cross_entropy(tape, logits)
+    if is_told:
+        tape.save("the training step", loss)
 
 
 def layer_kinds(spec: ModelSpec) -> dict[tuple[int, bool], Amount]:

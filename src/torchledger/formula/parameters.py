@@ -124,7 +124,7 @@ def prediction_parameters(spec: ModelSpec, recipe: Recipe | None = None) -> tupl
         *_norm("hidden_norm", D, spec.norm),
         *_norm("embedding_norm", D, spec.norm),
         *_linear("projection", D, 2 * D),
-        *_layer(spec, is_moe=spec.layer_groups[-1].is_moe),
+        *(replace(each, name=f"layer.{each.name}") for each in _layer(spec, is_moe=spec.layer_groups[-1].is_moe)),
         *(_norm("final_norm", D, spec.norm) if spec.norm.final else ()),
     )
     return tuple(_stored(replace(each, name=f"prediction.*.{each.name}", frozen=frozen), recipe) for each in own)

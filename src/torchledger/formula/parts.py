@@ -122,11 +122,14 @@ def parts(
         names.add(layers[-1].name)
     last = Tape(recipe.precision, chosen)
     last.fan_out("", h, 1 + spec.num_prediction_layers)
-    walk_head(last, spec, recipe, last.make("input", h.shape, h.number_format, requires_grad=h.requires_grad))
+    received = last.make("input", h.shape, h.number_format, requires_grad=h.requires_grad)
+    received = last.receive("output of the last layer", received)
+    walk_head(last, spec, recipe, received)
     embedding = _part("embedding", "embedding", recipe, first, embedding_parameters(spec, recipe))
     head = _part("head", "head", recipe, last, head_parameters(spec, recipe))
     if spec.num_prediction_layers:
-        layers.append(_prediction(spec, recipe, chosen, h, contexts, first))
+        is_kept = last.keeper(received) != ""
+        layers.append(_prediction(spec, recipe, chosen, h, contexts, first, is_kept=is_kept))
         embedding = replace(embedding, activations=first.activations())
     if spec.tied_embeddings:
         head = replace(head, lines=(*head.lines, *shared_lines(spec, recipe)))
@@ -134,13 +137,25 @@ def parts(
 
 
 def _prediction(  # noqa: PLR0917  # what a part is made of
-    spec: ModelSpec, recipe: Recipe, kernels: Kernels, h: Value, contexts: dict[int, Context], first: Tape
+    spec: ModelSpec,
+    recipe: Recipe,
+    kernels: Kernels,
+    h: Value,
+    contexts: dict[int, Context],
+    first: Tape,
+    *,
+    is_kept: bool,
 ) -> Part:
-    """The layer that predicts one token further; embedding and head get a gradient from it too."""
+    """The layer that predicts one token further; embedding and head get a gradient from it too.
+
+    What it reads may be kept by the head already, which then accounts for it.
+    """
     tape, last = Tape(recipe.precision, kernels), spec.layer_groups[-1]
     with tape.inside("prediction.*"):
         context = _there(tape, contexts[last.window])
-        walk_prediction(tape, spec, recipe, tape.make("input", h.shape, h.number_format), context)
+        make = tape.given if is_kept else tape.make
+        x = make("input", h.shape, h.number_format, requires_grad=h.requires_grad)
+        walk_prediction(tape, spec, recipe, x, context)
     _keep_mask(first, contexts[last.window], tape, context)
     group = LayerGroup(last.window, last.is_moe, spec.num_layers, spec.num_prediction_layers)
     own = prediction_parameters(spec, recipe)

@@ -129,12 +129,17 @@ class Tape:
         self._region, self._num_regions = 0, 0
         self._results: list[tuple[range, tuple[Value, ...]]] | None = None
         self._num_matmuls = 0
+        self.is_cast = False  # whether weights that are walked over were cast before, by another who reads them
 
     @contextmanager
-    def inside(self, path: str, times: Amount = 1, *, grouped: bool = False) -> Iterator[None]:
-        """Everything in here belongs to the module `path` and runs `times` as often, or `times` wide in one kernel."""
+    def inside(self, path: str, times: Amount = 1, *, grouped: bool = False, from_root: bool = False) -> Iterator[None]:
+        """Everything in here belongs to the module `path` and runs `times` as often, or `times` wide in one kernel.
+
+        The path goes on from where the tape is, or begins `from_root`.
+        """
         prefix, before, group = self._prefix, self._times, self._group
-        self._prefix = f"{prefix}{path}." if path else prefix
+        start = "" if from_root else prefix
+        self._prefix = f"{start}{path}." if path else start
         self._times, self._group = (before, group * times) if grouped else (before * times, group)
         try:
             yield

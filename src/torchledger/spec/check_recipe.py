@@ -120,6 +120,8 @@ def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
         yield "lora_rank", f"must be at least 0 (no adapters), is {recipe.lora_rank}"
     if recipe.load_balance < 0:
         yield "load_balance", f"must be at least 0 (no such loss), is {recipe.load_balance}"
+    if recipe.load_balance > 0 and spec is not None and spec.moe is None:
+        yield "load_balance", f"balances experts, and {spec.name} has none; set it to 0"
     if recipe.lora_rank > 0 and recipe.trainable:
         yield "trainable", "adapters are the only thing trained with lora_rank; leave one of both out"
     for name in recipe.trainable:

@@ -25,7 +25,7 @@ class Linear(nn.Linear):
         """Draw nothing."""
 
     def adapt(self, rank: int) -> None:
-        """Add s·B A beside the weight, A [rank, in] and B [out, rank] (LoRA, equation 3); A and B have no values yet."""
+        """Add s·B A beside the weight, A [rank, in] and B [out, rank] (LoRA, equation 3), without values yet."""
         device, dtype = self.weight.device, self.weight.dtype
         self.rank = rank
         self.lora_a = Linear(self.in_features, rank, bias=False, device=device, dtype=dtype)

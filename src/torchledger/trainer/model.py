@@ -20,7 +20,6 @@ from torchledger.trainer.moe import Moe, Router
 from torchledger.trainer.norm import Norm
 from torchledger.trainer.position import Rotary, alibi_slopes, causal_mask
 from torchledger.trainer.prediction import PREDICTION_WEIGHT, Prediction, ahead
-from torchledger.trainer.unbuilt import require_built
 
 __all__ = ["Layer", "Recompute", "Transformer", "build"]
 
@@ -55,10 +54,9 @@ def build(
             `spec.max_sequence_length`.
 
     Raises:
-        SpecError: a model that cannot be, or something in it that is not built; the fields are named.
+        SpecError: a model that cannot be; the fields are named.
     """
     check.require(spec)
-    require_built(spec)
     model = Transformer(spec, attention, sequence_length or spec.max_sequence_length)
     model.recomputed = frozenset(filter(recomputes, range(spec.num_layers))) if recompute == "full" else frozenset()
     model.loss = LossInPieces(loss_chunk, spec.final_logit_soft_cap) if loss_chunk else None

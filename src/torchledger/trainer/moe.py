@@ -1,5 +1,7 @@
 """Mixture of experts: a router sends each token to a few of many small MLPs."""
 
+import math
+
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
@@ -68,6 +70,10 @@ class Moe(nn.Module):
     Token copies are sorted by expert, so each expert runs once on its own slice, none is dropped and none padded. On
     fake and meta tensors, which hold no values to route by, the load is taken to be even: tokens·k/E an expert.
 
+    With a capacity every expert runs on as many rows, its factor times the even share (GShard, arXiv:2006.16668,
+    section 2.2): copies that find their expert full, in order of the tokens, add nothing to their token; rows that no
+    copy takes are filled with the first token, and nobody reads them.
+
     Args:
         hidden_size: width D of the residual stream.
         mlp: activation and form of the experts.
@@ -77,6 +83,7 @@ class Moe(nn.Module):
     def __init__(self, hidden_size: int, mlp: MlpSpec, spec: MoeSpec) -> None:
         super().__init__()
         self.num_experts, self.chosen = spec.num_experts, spec.experts_per_token
+        self.capacity_factor = spec.capacity_factor
         self.router = Router(hidden_size, spec)
         expert = MlpSpec(spec.intermediate_size, mlp.kind, mlp.activation, mlp.up_bias, mlp.down_bias)
         self.experts = nn.ModuleList(Mlp(hidden_size, expert) for _ in range(spec.num_experts))
@@ -93,11 +100,15 @@ class Moe(nn.Module):
         tokens = rearrange(x, "b t d -> (b t) d")
         weights, chosen, unevenness = self.router(tokens)
         order = torch.argsort(rearrange(chosen, "n k -> (n k)"), stable=True)
+        if self.capacity_factor:
+            sources, loads, rows, fits = self._within_capacity(chosen, order)
+            weights = weights.masked_fill(~fits, 0)
+        else:
+            sources, loads, rows = order // self.chosen, self._counts(chosen), torch.argsort(order)
         # index_select, not indexing: its backward adds in a fixed order, so that a run repeats bit for bit.
-        copies = torch.index_select(tokens, 0, order // self.chosen)
-        slices = torch.split(copies, self._counts(chosen))
+        slices = torch.split(torch.index_select(tokens, 0, sources), loads)
         outputs = torch.cat([expert(part) for expert, part in zip(self.experts, slices, strict=True)])
-        outputs = torch.index_select(outputs, 0, torch.argsort(order))
+        outputs = torch.index_select(outputs, 0, rows)
         routed = rearrange(outputs, "(n k) d -> n k d", k=self.chosen) * rearrange(weights.to(x.dtype), "n k -> n k 1")
         mixed = routed.sum(dim=1)
         if self.shared is not None:
@@ -107,6 +118,28 @@ class Moe(nn.Module):
             mixed = mixed + always
         out: Tensor = rearrange(mixed, "(b t) d -> b t d", b=x.shape[0])
         return out if unevenness is None else (out, unevenness)
+
+    def _within_capacity(
+        self, chosen: Int[Tensor, "tokens chosen"], order: Int[Tensor, " copies"]
+    ) -> tuple[Tensor, list[int], Tensor, Tensor]:
+        """Token of each row of each expert, rows of each expert, row of each copy, and whether it got one.
+
+        Args:
+            chosen: experts of each token.
+            order: the copies sorted by expert.
+        """
+        flat, experts = rearrange(chosen, "n k -> (n k)"), self.num_experts
+        capacity = math.ceil(self.capacity_factor * flat.numel() / experts)
+        counts = flat.new_zeros(experts).index_add_(0, flat, torch.ones_like(flat))
+        starts = counts.cumsum(0) - counts
+        row = rearrange(torch.arange(capacity, device=flat.device), "c -> 1 c")
+        at = (rearrange(starts, "e -> e 1") + row).clamp(max=flat.numel() - 1)
+        is_taken = row < rearrange(counts, "e -> e 1")
+        sources = (torch.index_select(order, 0, at.flatten()) // self.chosen).masked_fill_(~is_taken.flatten(), 0)
+        queued = torch.argsort(order) - torch.index_select(starts, 0, flat)
+        fits = queued < capacity
+        rows = (flat * capacity + queued).masked_fill_(~fits, 0)
+        return sources, [capacity] * experts, rows, rearrange(fits, "(n k) -> n k", k=self.chosen)
 
     def _counts(self, chosen: Int[Tensor, "tokens chosen"]) -> list[int]:
         """Token copies of each expert, in order."""

@@ -76,7 +76,7 @@ def alibi_slopes(num_heads: int) -> Float[Tensor, " heads"]:
     return torch.tensor(slopes)
 
 
-def causal_mask(
+def causal_mask(  # noqa: PLR0917  # what a mask depends on
     length: int,
     window: int,
     slopes: Float[Tensor, " heads"] | None,

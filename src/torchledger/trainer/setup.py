@@ -21,7 +21,7 @@ from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.run_config import RunConfig
 from torchledger.trainer.run_data import RunData, open_run_data
 from torchledger.trainer.stream import document_words
-from torchledger.trainer.unbuilt import require_built, require_built_recipe
+from torchledger.trainer.unbuilt import require_built_recipe
 
 __all__ = ["Setup", "resolve"]
 
@@ -121,7 +121,6 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     device = devices.resolve(config.device)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    require_built(spec)
     recipe, reasons = _decide(config, spec, device)
     require_built_recipe(recipe)
     require_layout(spec, recipe, strategy_for(config.strategy, ranks), ranks)

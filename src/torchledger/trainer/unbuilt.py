@@ -1,24 +1,15 @@
-"""What a spec or a recipe can say and this trainer does not do: refused by name, all of it at once."""
+"""What a recipe can say and this trainer does not do: refused by name, all of it at once."""
 
 from collections.abc import Iterator
 
 from torchledger.formula.precision import FORMATS
-from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec import Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.precision import BUILT
 
-__all__ = ["require_built", "require_built_recipe", "require_spreadable"]
+__all__ = ["require_built_recipe", "require_spreadable"]
 
 _WHY = "the planner and the formulas know it, the trainer does not do it"
-
-
-def require_built(spec: ModelSpec) -> None:
-    """Refuse a model of which the trainer would leave something out.
-
-    Raises:
-        SpecError: with every such field in it.
-    """
-    refuse(f"{spec.name or 'the model'} cannot be trained here", list(_of_model(spec)))
 
 
 def require_built_recipe(recipe: Recipe) -> None:
@@ -44,13 +35,6 @@ def require_spreadable(recipe: Recipe, strategy: Strategy) -> None:
     if (kind := recipe.optimizer.kind) in {"muon", "adafactor", "adamw-8bit"}:
         found.append(("optimizer.kind", f"{kind!r} looks at whole tensors; shard nothing, or use adamw, lion or sgd"))
     refuse("the recipe cannot be run in shares", found)
-
-
-def _of_model(spec: ModelSpec) -> Iterator[Mistake]:
-    if spec.num_prediction_layers > 0:
-        yield "num_prediction_layers", f"multi-token prediction: {_WHY}; set it to 0"
-    if spec.moe is not None and spec.moe.capacity_factor > 0:
-        yield "moe.capacity_factor", f"experts of a fixed capacity: {_WHY}; set it to 0, which drops no token"
 
 
 def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
