@@ -53,7 +53,7 @@ def require_layout(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: R
     if strategy.tensor_parallel > 1:
         found += [*_divisions(spec, recipe, strategy.tensor_parallel, strategy), *_whole(spec, recipe)]
     if strategy.shard_level or strategy.tensor_parallel > 1:
-        found += _of_shards(recipe)
+        found += _of_shards(spec, recipe)
     refuse("the run cannot be spread like this", found)
 
 
@@ -127,12 +127,16 @@ def _whole(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
     )
 
 
-def _of_shards(recipe: Recipe) -> Iterator[Mistake]:
+def _of_shards(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
     """What needs whole tensors."""
     kind, precision = recipe.optimizer.kind, recipe.precision
     if kind not in _ELEMENTWISE:
         yield "recipe.optimizer.kind", f"{kind!r} needs whole matrices, and ranks hold shards; use adamw, lion or sgd"
     if precision not in _SINGLE_COPY:
         yield "recipe.precision", f"{precision!r} is not built for shards; use {', '.join(sorted(_SINGLE_COPY))}"
+    if recipe.loss_chunk:  # it reads the head's weight past the call that would gather it
+        yield "recipe.loss_chunk", "a head in shards is gathered as a whole; set it to 0"
+    if spec.num_prediction_layers:
+        yield "model.num_prediction_layers", "a head that is gathered once serves one loss; set it to 0"
     if recipe.trainable or recipe.lora_rank:
         yield "recipe.trainable", "frozen parts are not built for shards; leave trainable out, lora_rank at 0"

@@ -100,7 +100,7 @@ class _InPieces(torch.autograd.Function):
         return torch.stack(losses).sum()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         found = iter(ctx.saved_tensors)
         # In place: a head's gradient is large, and nobody else has it.
@@ -123,8 +123,11 @@ def _piece(  # noqa: PLR0917  # what a piece is made of
 ) -> tuple[Tensor, Tensor]:
     """What a piece adds to the mean, and the gradient of its logits in the format of `x`: softmax - 1 at the target."""
     logits = functional.linear(x, weight, bias)
-    inner = None if cap is None else torch.tanh(logits / cap)
-    logs = torch.log_softmax((logits if inner is None else inner * cap).float(), dim=-1)
+    inner = None
+    if cap is not None:
+        inner = torch.tanh(logits / cap)
+        logits = inner * cap
+    logs = torch.log_softmax(logits.float(), dim=-1)
     loss = functional.nll_loss(logs, targets, reduction="sum", ignore_index=IGNORED) / count
     if not differentiated:
         return loss, logs

@@ -81,7 +81,7 @@ class Parallel:
     def forward(self, model: Transformer, *batch: Tensor) -> Float[Tensor, ""]:
         """The model's loss, through what is wrapped around it; a plain tensor."""
         # DDP's own forward and no call of it, so that the model stays the root of all names.
-        loss = model(*batch) if self._wrapped is None else self._wrapped.forward(*batch)
+        loss = model(*batch) if self._wrapped is None else self._wrapped.forward(*batch)  # type: ignore[no-untyped-call]
         return loss.to_local() if isinstance(loss, DTensor) else loss
 
     @staticmethod
