@@ -25,7 +25,7 @@ def drawn():
 
 
 def test_all_generators_are_seeded_at_once():
-    """A step gives the same numbers of torch, NumPy and Python, whatever was drawn before; another step gives others."""
+    """A step gives the same numbers of torch, NumPy and Python, whatever was drawn before; another gives others."""
     seed_step(1337, 7)
     first = drawn()
     drawn()
