@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import functools
 import json
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -211,6 +213,112 @@ def test_books_that_cannot_be_written_can_be_closed_later(ask, here, monkeypatch
     monkeypatch.setattr(closing, "write_text", write)
     assert ask("train", "--resume", "mine").code == 0
     assert (here / "mine" / "report.html").is_file()
+
+
+@contextlib.contextmanager
+def full_disk(largest_bytes):
+    """While inside, no file may grow beyond so many bytes: the system refuses, as it does when a disk is full."""
+    resource = pytest.importorskip("resource", reason="only POSIX systems limit the size of files")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_disk_that_is_full_for_checkpoints_ends_the_run_with_what_is_left(ask, here):
+    """Exit code 1, no traceback; nothing half is left, and with space again the run can be begun and ends."""
+    with full_disk(16_000):
+        answer = ask("train", "run.toml", "--out", "mine")
+    assert answer.code == 1, answer.err
+    assert "cannot save" in answer.err
+    assert "File too large" in answer.err
+    assert "Traceback" not in answer.err
+    assert [path.name for path in (here / "mine" / "checkpoints").iterdir()] == []
+
+
+def test_a_disk_that_is_full_for_rows_names_the_way_on(ask, here):
+    """Exit code 1; the last whole checkpoint and the command that goes on are named, and it goes on."""
+    assert ask("train", "run.toml", "--out", "whole", "--set", "num_steps=40", "--set", "log_interval=40").code == 0
+    assert ask("train", "run.toml", "--out", "mine", "--set", "num_steps=40", "--set", "eval_interval=0").code == 0
+    folder = here / "mine"
+    for path in (folder / "checkpoints").iterdir():
+        if path.name == "step-00000040":
+            path.rename(here / "away")
+    rows = (folder / "metrics.jsonl").stat().st_size
+    with full_disk(rows - 500):
+        answer = ask("train", "--resume", "mine")
+    assert answer.code == 1, answer.err
+    assert "metrics.jsonl: File too large" in answer.err
+    assert "step-00000038 is whole; once it can be written to, torchledger train --resume" in answer.err
+    assert ask("train", "--resume", "mine").code == 0
+    assert _losses(folder) == _losses(here / "whole")
+
+
+def test_a_folder_that_may_only_be_read_is_exit_code_1(ask, here, monkeypatch):
+    """A new run and a resumed one are refused with the reason before anything is trained."""
+    assert ask("train", "run.toml", "--out", "mine").code == 0
+    read_only = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    make, take = Path.mkdir, os.open
+
+    def refuse_folder(self, *args, **options):
+        if self.name == "other":
+            raise read_only
+        make(self, *args, **options)
+
+    def refuse_lock(path, *args, **options):
+        if str(path).endswith(".lock"):
+            raise read_only
+        return take(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refuse_folder)
+    monkeypatch.setattr(os, "open", refuse_lock)
+    for words in (("run.toml", "--out", "other"), ("--resume", "mine")):
+        answer = ask("train", *words)
+        assert answer.code == 1, answer.err
+        assert "Read-only file system" in answer.err
+        assert "Traceback" not in answer.err
+
+
+def test_a_deterministic_run_closes_its_books(ask, here):
+    """The mode is on while the run is predicted, trained and measured; bytes and FLOPs are as predicted even so."""
+    answer = ask("train", "run.toml", "--json", "--set", "deterministic=true")
+    assert answer.code == 0, answer.err
+    rows = {row["quantity"]: row for row in answer.json["answer"]["differences"]}
+    for quantity in ("step_flops", "peak_tensor_bytes", "peak_bytes"):
+        assert rows[quantity]["predicted"] == rows[quantity]["measured"], quantity
+    assert not torch.are_deterministic_algorithms_enabled()
+    folder = here / "runs" / "latest"
+    assert json.loads((folder / "environment.json").read_text())["deterministic_algorithms"] is True
+    answer = ask("train", "--resume", folder, "--set", "deterministic=false")
+    assert answer.code == 2
+    assert "numerics.deterministic" in answer.err
+
+
+def test_questions_are_part_of_the_run(ask, here):
+    """They are answered and told; a mistake in their file is exit code 2 with its line, before anything is measured."""
+    (here / "q.jsonl").write_text('{"context": "the quick", "endings": ["brown fox", "green cat"], "label": 0}\n')
+    answer = ask("train", "run.toml", "--set", "choices=q.jsonl")
+    assert answer.code == 0, answer.err
+    assert "1 questions, right" in answer.err
+    (here / "q.jsonl").write_text('{"context": "the quick", "endings": ["brown fox"], "label": 0}\n')
+    answer = ask("train", "run.toml", "--set", "choices=q.jsonl")
+    assert answer.code == 2
+    assert "line 1: endings must be a list of at least two texts" in answer.err
+
+
+def test_the_end_tells_session_and_life_apart(ask, here):
+    """In JSON both are counted, with MFU and HFU of the session's median step."""
+    answer = ask("train", "run.toml", "--json")
+    result = answer.json["answer"]["result"]
+    assert result["session"]["num_steps"] == result["lifetime"]["num_steps"] == 6
+    assert result["lifetime"]["num_tokens"] == 6 * 2 * 16
+    assert 0 < result["mfu_causal"] < result["mfu"]
+    assert result["hfu"] > 0
+    assert "MFU counts contractions only" in answer.err
 
 
 def test_a_model_that_learned_nothing_is_noticed(ask, here):
