@@ -36,6 +36,13 @@ def test_the_parts_are_all_the_parameters():
     assert ("embedding", "3,200") in {row.cells[:2] for row in rows}  # 100 · 32
 
 
+def test_a_first_loss_that_nobody_knows_is_told_as_unknown():
+    """With initial weights there is no ln(vocabulary) to expect."""
+    figures = {**FIGURES, "initial_loss": None}
+    shown = draw(prediction_screen("mine", figures, count(TINY, Recipe(2, 8)), parameters(TINY), ()), PLAIN)
+    assert "unknown: it is that of the initial weights" in shown
+
+
 def test_a_tied_head_is_counted_once():
     """A head that is the embedding has no row."""
     tied = ModelSpec("tied", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64), tied_embeddings=True)

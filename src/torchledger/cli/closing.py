@@ -41,13 +41,19 @@ def close(prediction: Prediction, measured: Measurement, finished: Finished) -> 
         Difference("step_s", "s", told["step_s"], finished.step_s, 0.25, "roofline; median step"),
         Difference("tokens_per_s", "token/s", told["tokens_per_s"], finished.tokens_per_s, None, "follows from step_s"),
         Difference("mfu", "1", told["mfu"], mfu, None, "of the matmul peak measured here; follows from step_s"),
-        Difference("initial_loss", "nat", told["initial_loss"], finished.initial_loss, 0.02, "ln(vocabulary)"),
+        _initial_loss(told["initial_loss"], finished.initial_loss),
     )
     if prediction.setup.ranks.is_alone:
         return rows
     sent = bytes_sent(measured.ledger)
     note = "formula; every collective that ran, by a ring"
     return (*rows, Difference("communication_bytes", "B", told["communication_bytes"], sent, 0, note))
+
+
+def _initial_loss(predicted: float | None, measured: float | None) -> Difference:
+    if predicted is None:
+        return Difference("initial_loss", "nat", None, measured, None, "of the initial weights, which nothing predicts")
+    return Difference("initial_loss", "nat", predicted, measured, 0.02, "ln(vocabulary)")
 
 
 def findings(
@@ -69,6 +75,19 @@ def findings(
     entropy = prediction.setup.data.unigram_entropy_nats
     if entropy is not None:
         found.append(_learning(entropy, finished.validation_loss))
+    found.extend(
+        Finding(
+            "spike",
+            "warning",
+            f"step {row['step']}",
+            f"the {row['quantity']} rose to {row['value']:.4f} at step {row['step']}, usually {row['usual']:.4f}; "
+            "training went on",
+            f"the checkpoint before it is {row['checkpoint']}" if row["checkpoint"] else "",
+            {"score": row["score"]},
+        )
+        for row in metrics
+        if row["kind"] == "spike"
+    )
     found.extend(
         Finding("warning", "warning", f"step {row['step']}", row["message"])
         for row in metrics

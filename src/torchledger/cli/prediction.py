@@ -157,7 +157,8 @@ class Prediction:
             "run_s": self.step_s * self.num_steps,
             "num_tokens": recipe.num_tokens,
             "epochs": self.setup.epochs,
-            "initial_loss": math.log(self.setup.spec.vocab_size),
+            # what weights know that were trained before, nobody can tell
+            "initial_loss": None if self.setup.config.initial_weights else math.log(self.setup.spec.vocab_size),
             "num_ranks": self.setup.ranks.size,
             "communication_bytes": bytes_sent(self.ledger),
         }

@@ -1,10 +1,12 @@
 """Where the first values come from: drawn, or the weights of a Hugging Face folder or of a run of ours."""
 
+import contextlib
 import re
 from collections.abc import Collection
 from pathlib import Path
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.spec.huggingface import differences, from_config
@@ -75,12 +77,15 @@ def give_values(model: Transformer, recipe: Recipe, place: Path | None) -> None:
     pieces = {} if manifest is None else manifest.pieces("weights")
     state = _needed(model, pieces)
     initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size, leave=set(state))
-    if checkpoint is None or manifest is None:
-        load_foreign(place, model.spec, state)
-        return
-    files = open_part(checkpoint, manifest, "weights")
-    for name, tensor in state.items():
-        put(tensor, read_whole(files, name, pieces[name]))
+    # Maps of files are no tensors of the run: whoever records the run's operations would count them with it.
+    is_whole = not any(hasattr(tensor, "placements") for tensor in state.values())
+    with no_dispatch() if is_whole else contextlib.nullcontext():
+        if checkpoint is None or manifest is None:
+            load_foreign(place, model.spec, state)
+            return
+        files = open_part(checkpoint, manifest, "weights")
+        for name, tensor in state.items():
+            put(tensor, read_whole(files, name, pieces[name]))
 
 
 def meta_model(spec: ModelSpec, recipe: Recipe) -> Transformer:

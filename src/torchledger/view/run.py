@@ -64,8 +64,12 @@ def _pace(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
             _utilisation(figures),
         ),
         ("the run", _run(figures)),
-        ("loss at step 0", f"{figures['initial_loss']:.4f} nats = ln(vocabulary)"),
+        ("loss at step 0", _initial_loss(figures["initial_loss"])),
     )
+
+
+def _initial_loss(nats: float | None) -> str:
+    return "unknown: it is that of the initial weights" if nats is None else f"{nats:.4f} nats = ln(vocabulary)"
 
 
 def _utilisation(figures: Mapping[str, Any]) -> str:
