@@ -89,8 +89,9 @@ def _kept(tape: Tape, spec: ModelSpec, h: Value, chunk: Amount, number_format: s
             kept.append(tape.make("gradient of the head's bias", (V,), stored))
     rows = _pieces(rows_of(h), chunk)[0][0]
     held = [tape.make("log-probabilities of a piece", (rows, V), "fp32", requires_grad=False)]
+    held.append(tape.make("logits of a piece", (rows, V), number_format, requires_grad=False))
     if number_format != "fp32":
-        held.append(tape.make("logits of a piece", (rows, V), number_format, requires_grad=False))
+        held.append(tape.make("logits of a piece in FP32", (rows, V), "fp32", requires_grad=False))
         held.append(tape.make("head in the format of products", (V, E), number_format, requires_grad=False))
     if spec.final_logit_soft_cap is not None:
         held.append(tape.make("tanh of a piece", (rows, V), number_format, requires_grad=False))

@@ -96,6 +96,7 @@ class _InPieces(torch.autograd.Function):
                 d_weight = _added(d_weight, (d_logits.T @ x).to(weight.dtype))
             if bias is not None and needed[2]:
                 d_bias = _added(d_bias, d_logits.sum(0).to(bias.dtype))
+            del d_logits  # or it would be alive beside those of the next piece
         ctx.save_for_backward(*(each for each in (d_h, d_weight, d_bias) if each is not None))
         return torch.stack(losses).sum()
 
