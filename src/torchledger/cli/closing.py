@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchledger.cli.measurement import Measurement
@@ -75,25 +75,28 @@ def findings(
     entropy = prediction.setup.data.unigram_entropy_nats
     if entropy is not None:
         found.append(_learning(entropy, finished.validation_loss))
-    found.extend(
-        Finding(
-            "spike",
-            "warning",
-            f"step {row['step']}",
-            f"the {row['quantity']} rose to {row['value']:.4f} at step {row['step']}, usually {row['usual']:.4f}; "
-            "training went on",
-            f"the checkpoint before it is {row['checkpoint']}" if row["checkpoint"] else "",
-            {"score": row["score"]},
-        )
-        for row in metrics
-        if row["kind"] == "spike"
-    )
+    found.extend(spike_findings(metrics))
     found.extend(
         Finding("warning", "warning", f"step {row['step']}", row["message"])
         for row in metrics
         if row["kind"] == "warning"
     )
     return tuple(found)
+
+
+def spike_findings(metrics: Sequence[Any]) -> Iterator[Finding]:
+    """One finding for each spike that the rows of a run tell of."""
+    for row in metrics:
+        if row["kind"] == "spike":
+            step, quantity = row["step"], row["quantity"]
+            yield Finding(
+                "spike",
+                "warning",
+                f"step {step}",
+                f"the {quantity} rose to {row['value']:.4f} at step {step}, usually {row['usual']:.4f}; training went on",
+                f"the checkpoint before it is {row['checkpoint']}" if row["checkpoint"] else "",
+                {"score": row["score"]},
+            )
 
 
 def _learning(entropy: float, validation_loss: float) -> Finding:
