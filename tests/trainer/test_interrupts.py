@@ -39,3 +39,16 @@ def test_in_another_thread_nothing_is_installed():
     thread.start()
     thread.join()
     assert seen == [(True, None)]
+
+
+def test_of_several_processes_all_act_on_what_they_agree_on():
+    """A noted signal is not acted on before the others know; its echo within ten seconds is the same one."""
+    with Interrupts(shared=True) as interrupts:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert (interrupts.noted, interrupts.received) == (signal.SIGTERM, None)
+        interrupts.agree(0)
+        assert interrupts.received is None
+        interrupts.agree(signal.SIGTERM)
+        interrupts.agree(0)
+        assert interrupts.received == signal.SIGTERM

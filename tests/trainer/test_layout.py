@@ -1,0 +1,63 @@
+"""Which layouts these ranks can run, and what one of them runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, OptimizerSpec, Recipe, SpecError, Strategy
+from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
+from torchledger.trainer.ranks import Ranks
+
+TINY = ModelSpec("tiny", 257, 32, 2, 32, AttentionSpec(4), MlpSpec(48))
+RECIPE = Recipe(batch_size=8, sequence_length=16)
+TENSOR = Strategy(tensor_parallel=2)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "said"),
+    [
+        (Strategy(data_parallel=4), {}, "is for 4 ranks, and 2 run"),
+        (Strategy(data_parallel=2), {"batch_size": 3}, "cannot share a batch of 3"),
+        (Strategy(data_parallel=2), {"accumulation_steps": 8}, "8 does not divide the 4 sequences"),
+        (Strategy(data_parallel=2, micro_batch_size=3), {}, "3 does not divide the 4 sequences"),
+        (Strategy(data_parallel=2, shard_group=2), {}, "needs shard_level 3"),
+        (Strategy(data_parallel=2, shard_level=2), {}, "use 0 (replicas) or 3 (shards)"),
+        (Strategy(pipeline_parallel=2), {}, "pipeline_parallel"),
+        (Strategy(context_parallel=2), {}, "context_parallel"),
+        (Strategy(data_parallel=2, stack="megatron"), {}, "is another trainer"),
+        (replace(TENSOR, vocab_parallel=False), {}, "whole embedding"),
+        (replace(TENSOR, sequence_parallel=True), {"sequence_length": 15}, "the 15 tokens"),
+        (TENSOR, {"loss_chunk": 4}, "loss in pieces"),
+        (TENSOR, {"optimizer": OptimizerSpec(kind="muon")}, "needs whole matrices"),
+        (Strategy(data_parallel=2, shard_level=3), {"loss_chunk": 4}, "a head in shards"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(strategy, changes, said):
+    """Each reason names the field and what to do."""
+    with pytest.raises(SpecError) as refused:
+        require_layout(TINY, replace(RECIPE, **changes), strategy, Ranks(0, 2))
+    assert said in str(refused.value)
+
+
+def test_models_that_tensor_parallelism_does_not_split_are_refused():
+    """Several mistakes are told at once."""
+    spec = replace(TINY, moe=MoeSpec(4, 2, 16), attention=AttentionSpec(3, head_size=8, query_key_norm="full"))
+    with pytest.raises(SpecError) as refused:
+        require_layout(spec, RECIPE, TENSOR, Ranks(0, 2))
+    for said in ("3 attention heads", "experts", "query_key_norm full"):
+        assert said in str(refused.value)
+
+
+def test_shares_add_up_to_the_batch():
+    """Ranks' rows are the batch's, micro-batches as many as asked, steps as many as the run's."""
+    asked = replace(RECIPE, accumulation_steps=2, num_tokens=5 * 8 * 16)
+    mine = local_recipe(asked, Strategy(data_parallel=2))
+    assert (2 * mine.batch_size, mine.accumulation_steps, mine.num_steps) == (8, 2, asked.num_steps)
+    assert local_recipe(asked, Strategy(data_parallel=2, micro_batch_size=1)).accumulation_steps == 4
+    assert local_recipe(asked, Strategy(tensor_parallel=2)) == asked
+
+
+def test_ranks_that_nobody_lays_out_are_replicas():
+    """A strategy of one rank takes all that run; another one is taken as it is."""
+    assert strategy_for(Strategy(), Ranks(1, 3)).data_parallel == 3
+    assert strategy_for(TENSOR, Ranks(1, 2)) == TENSOR
