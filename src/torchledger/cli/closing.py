@@ -88,12 +88,12 @@ def spike_findings(metrics: Sequence[Any]) -> Iterator[Finding]:
     """One finding for each spike that the rows of a run tell of."""
     for row in metrics:
         if row["kind"] == "spike":
-            step, quantity = row["step"], row["quantity"]
+            step, rise = row["step"], f"the {row['quantity']} rose to {row['value']:.4f}"
             yield Finding(
                 "spike",
                 "warning",
                 f"step {step}",
-                f"the {quantity} rose to {row['value']:.4f} at step {step}, usually {row['usual']:.4f}; training went on",
+                f"{rise} at step {step}, usually {row['usual']:.4f}; training went on",
                 f"the checkpoint before it is {row['checkpoint']}" if row["checkpoint"] else "",
                 {"score": row["score"]},
             )
