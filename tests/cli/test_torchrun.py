@@ -113,3 +113,11 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(work):
     assert "stopped after step" in err
     done = max(_losses(work / "long")) + 1
     assert (work / "long/checkpoints" / f"step-{done:08d}" / "manifest.json").is_file()
+
+
+def test_the_peak_of_a_replica_is_exact(work):
+    """DDP adds up in place: the tensors of a rank of two are predicted to the byte."""
+    _train(work, 2, "run.toml", "--out", "replicas")
+    books = _books(work / "replicas")
+    for quantity in ("step_flops", "peak_tensor_bytes", "communication_bytes"):
+        assert books[quantity]["predicted"] == books[quantity]["measured"] > 0

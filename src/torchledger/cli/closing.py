@@ -25,19 +25,28 @@ def close(prediction: Prediction, measured: Measurement, finished: Finished) -> 
     """The closing table.
 
     FLOPs and tensor bytes must agree to the last one; seconds within 25 %; the loss at step 0 within 2 % of
-    ln(vocabulary), which a model that has learned nothing must have.
+    ln(vocabulary), which a model that has learned nothing must have. Where gloo makes copies, which are not predicted,
+    peaks have no tolerance.
     """
     told = prediction.figures
-    on_cpu = prediction.setup.device.type == "cpu"
+    is_whole = prediction.setup.device.type == "cpu" and not prediction.copies_of_gloo
+    exact = 0 if prediction.setup.ranks.is_alone else 1e-4  # DDP frees a number or two in a thread of its own
     flops = measured.ledger.flops
     peak = prediction.peak_flops_per_s
     mfu = None if finished.step_s is None or not peak or flops is None else flops / (finished.step_s * peak)
     rows = (
         Difference("step_flops", "FLOP", told["step_flops"], flops, 0, "formula; every operation that ran"),
         Difference(
-            "peak_tensor_bytes", "B", told["peak_tensor_bytes"], measured.peak_tensor_bytes, 0, "fake; real tensors"
+            "peak_tensor_bytes",
+            "B",
+            told["peak_tensor_bytes"],
+            measured.peak_tensor_bytes,
+            None if prediction.copies_of_gloo else 0,
+            "fake; real tensors, those of gloo too" if prediction.copies_of_gloo else "fake; real tensors",
         ),
-        Difference("peak_bytes", "B", told["peak_bytes"], measured.peak_bytes, 0 if on_cpu else None, measured.how),
+        Difference(
+            "peak_bytes", "B", told["peak_bytes"], measured.peak_bytes, exact if is_whole else None, measured.how
+        ),
         Difference("step_s", "s", told["step_s"], finished.step_s, 0.25, "roofline; median step"),
         Difference("tokens_per_s", "token/s", told["tokens_per_s"], finished.tokens_per_s, None, "follows from step_s"),
         Difference("mfu", "1", told["mfu"], mfu, None, "of the matmul peak measured here; follows from step_s"),

@@ -112,6 +112,13 @@ class Prediction:
         )
 
     @property
+    def copies_of_gloo(self) -> bool:
+        """Whether collectives on the CPU hold memory of their own, in threads of theirs: all but those of DDP."""
+        strategy, setup = self.setup.strategy, self.setup
+        is_copying = strategy.shard_level > 0 or strategy.tensor_parallel > 1
+        return setup.device.type == "cpu" and not setup.ranks.is_alone and is_copying
+
+    @property
     def is_fitting(self) -> bool:
         """Whether the predicted peak is within the free memory."""
         return self.needed_bytes <= self.free_bytes
@@ -181,6 +188,10 @@ class Prediction:
             own.append("what kernels hold inside is not in the peak: to probe them takes the memory that is not there")
         if self.setup.device.type != "cpu":
             own.append(f"memory is that of the CPU's kernels; what {self.setup.device.type} kernels hold is not in it")
+        if self.copies_of_gloo:
+            own.append(
+                "what gloo copies for itself is not in the peak: the tensors that it gathers and scatters, or more"
+            )
         unknown = self.time.unknown
         if unknown:
             names = ", ".join(dict.fromkeys(line.op for line in unknown))

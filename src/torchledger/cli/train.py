@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         "torchledger train run.toml --set recipe.batch_size=16",
         "torchledger train run.toml --dry-run         the prediction alone",
         "torchledger train --resume runs/latest       go on, bit for bit as if never stopped",
-        "torchrun --nproc-per-node 2 -m torchledger train run.toml    on two ranks",
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import loss_parallel
@@ -19,6 +19,7 @@ from torchledger.trainer.gradient_norm import clip_gradients
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.parallel_data import replicate, replicate_split, shard
 from torchledger.trainer.parallel_tensor import split
+from torchledger.trainer.process_group import mesh_of
 
 __all__ = ["Parallel"]
 
@@ -156,5 +157,4 @@ def _mesh(strategy: Strategy, device: torch.device) -> DeviceMesh:
     """Ranks as a grid, tensor parallel ones next to each other (`Strategy`)."""
     group = strategy.shard_group or strategy.data_parallel
     sizes = {"replicas": strategy.data_parallel // group, "data": group, "tensor": strategy.tensor_parallel}
-    names = [name for name, size in sizes.items() if size > 1]
-    return init_device_mesh(device.type, tuple(sizes[name] for name in names), mesh_dim_names=tuple(names))
+    return mesh_of(device.type, {name: size for name, size in sizes.items() if size > 1})

@@ -3,17 +3,18 @@
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from torchledger.trainer.ranks import Ranks
 
-__all__ = ["Crew", "process_group"]
+__all__ = ["Crew", "mesh_of", "process_group"]
 
 _PATIENCE = dt.timedelta(hours=1)  # rank 0 measures the machine before it says anything
 
@@ -51,6 +52,27 @@ class Crew:
         return json.loads(self.store.get(f"torchledger/{what}"))
 
 
+#: Meshes of the group that is there, each made once: a mesh makes groups, and every rank has to make the same ones.
+_meshes: dict[tuple[str, tuple[tuple[str, int], ...]], DeviceMesh] = {}
+_is_ours = False
+
+
+def mesh_of(device_type: str, sizes: Mapping[str, int]) -> DeviceMesh:
+    """The ranks of the group as a grid of named dimensions; the same one while the group is there.
+
+    Args:
+        device_type: where tensors are.
+        sizes: ranks along each dimension, the last one innermost.
+    """
+    key = (device_type, tuple(sizes.items()))
+    if key in _meshes:
+        return _meshes[key]
+    mesh = init_device_mesh(device_type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    if _is_ours:  # a group that somebody else made may be gone without our knowing
+        _meshes[key] = mesh
+    return mesh
+
+
 @contextlib.contextmanager
 def process_group(crew: Crew | None, device: torch.device) -> Iterator[None]:
     """While inside, the processes are a group; nothing is done for one that is alone.
@@ -67,8 +89,12 @@ def process_group(crew: Crew | None, device: torch.device) -> Iterator[None]:
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=crew.store, rank=crew.ranks.rank, world_size=crew.ranks.size)
+    global _is_ours  # noqa: PLW0603  # so is torch's own group
     try:
+        _is_ours = True
         yield
         dist.barrier()  # who leaves first cuts the connections of those who are still sending
     finally:
+        _is_ours = False
+        _meshes.clear()
         dist.destroy_process_group()
