@@ -85,7 +85,7 @@ def test_ids_are_shown_from_anywhere(ask, headerless):
     words = ("data", "show", headerless, "--dtype", "uint16", "--json")
     assert ask(*words).json["answer"]["ids"] == IDS
     assert ask(*words, "--start", 1, "--count", 2).json["answer"]["ids"] == [9, 7]
-    assert ask(*words, "--start", 99).json["answer"]["ids"] == []
+    assert ask(*words, "--start", 4, "--count", 99).json["answer"]["ids"] == IDS[4:]
     assert ask(*words).json["answer"]["text"] is None
 
 
@@ -94,12 +94,13 @@ def test_ids_are_shown_from_anywhere(ask, headerless):
     [
         (("--document", 8, "--dtype", "uint16", "--end-of-text", 9), "has 3 documents, counted from 0"),
         (("--document", 0, "--dtype", "uint16"), "nothing tells where the documents"),
+        (("--start", 5, "--dtype", "uint16"), "has 5 ids, counted from 0; asked for 5"),
         (("--dtype", "float16"), "no token ids are made of 'float16'"),
         ((), "say their type"),
     ],
 )
 def test_a_wrong_question_is_exit_code_2(ask, headerless, words, message):
-    """A document that is not there or cannot be found, a type that is none or is not told."""
+    """A document or position that is not there or cannot be found, a type that is none or is not told."""
     answer = ask("data", "show", headerless, *words)
     assert answer.code == 2
     assert message in answer.err

@@ -122,7 +122,9 @@ def show_command(
             raise TokenFileError(f"{path} has {len(offsets) - 1:,} documents, counted from 0; asked for {document:,}")
         start, end = int(offsets[document]), int(offsets[document + 1])
         count = min(count, end - start) if _was_given("count") else end - start
-    ids = token_file.read(min(start, token_file.num_tokens), max(0, min(count, token_file.num_tokens - start))).tolist()
+    elif start > 0 and start >= token_file.num_tokens:
+        raise TokenFileError(f"{path} has {token_file.num_tokens:,} ids, counted from 0; asked for {start:,}")
+    ids = token_file.read(start, min(count, token_file.num_tokens - start)).tolist()
     text = _text(token_file, tokenizer, ids)
     if as_json:
         question = {"path": str(path), "document": document, "start": start, "count": count, **told}
