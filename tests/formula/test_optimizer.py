@@ -76,8 +76,8 @@ N_MATRIX, N_TABLE, N_VECTOR = 3 * 64 * 128, 100 * 64, 64
         ("lion", 4 * (N_MATRIX + N_TABLE + N_VECTOR)),
         ("muon", 4 * N_MATRIX + 8 * (N_TABLE + N_VECTOR) + 4 * 2),
         ("adafactor", 4 * (3 * (64 + 128) + (100 + 64) + 64) + 4 * 5),
-        # 4 bytes of scale for every 2048 elements; 64 elements are too few for 8 bit
-        ("adamw-8bit", 3 * 2 * (8192 + 4 * 4) + 2 * (6400 + 4 * 4) + 8 * 64),
+        # 4 bytes of scale for every 2048 elements, and of step count a tensor; 64 elements are too few for 8 bit
+        ("adamw-8bit", 3 * 2 * (8192 + 4 * 4) + 2 * (6400 + 4 * 4) + 8 * 64 + 4 * 5),
     ],
 )
 def test_state_of_the_other_kinds(kind, expected):

@@ -32,6 +32,12 @@ def test_latest_moves_to_the_newer_run(config):
     assert (config.runs / "latest").resolve() == second.path.resolve()
 
 
+def test_two_runs_of_one_second_have_folders_of_their_own(config):
+    """The second is numbered, and neither is touched by the other."""
+    first, second, third = (RunFolder.create(config, NOW) for _ in range(3))
+    assert [each.path.name.removeprefix(first.path.name) for each in (first, second, third)] == ["", "-2", "-3"]
+
+
 def test_a_folder_named_by_the_user_moves_no_link(config, tmp_path):
     """Only in `runs` is there a `latest`; beside a folder elsewhere nothing appears."""
     RunFolder.create(config, NOW, tmp_path / "elsewhere" / "here")

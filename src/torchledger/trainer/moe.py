@@ -109,7 +109,8 @@ class Moe(nn.Module):
         slices = torch.split(torch.index_select(tokens, 0, sources), loads)
         outputs = torch.cat([expert(part) for expert, part in zip(self.experts, slices, strict=True)])
         outputs = torch.index_select(outputs, 0, rows)
-        routed = rearrange(outputs, "(n k) d -> n k d", k=self.chosen) * rearrange(weights.to(x.dtype), "n k -> n k 1")
+        weights = weights.to(self.router.weight.dtype)  # parameters in 16 bit have a stream in 16 bit
+        routed = rearrange(outputs, "(n k) d -> n k d", k=self.chosen) * rearrange(weights, "n k -> n k 1")
         mixed = routed.sum(dim=1)
         if self.shared is not None:
             always = self.shared(tokens)

@@ -75,7 +75,7 @@ class RunFolder:
         Raises:
             RunFolderError: there is a run in it already, or it cannot be made.
         """
-        target = config.runs / f"{config.name}-{now:%Y%m%d-%H%M%S}" if path is None else path
+        target = _unused(config.runs / f"{config.name}-{now:%Y%m%d-%H%M%S}") if path is None else path
         folder = cls(target)
         folder.require_empty()
         try:
@@ -173,6 +173,15 @@ def _lock(handle: int, path: Path) -> None:
         # Some cluster file systems are mounted without locks; the lock only guards against two trainers at once.
         if error.errno not in {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}:
             raise
+
+
+def _unused(path: Path) -> Path:
+    """The path, or the first of `<path>-2`, `<path>-3`, ... that is not there: two runs may begin in one second."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}-{number}")
+    return found
 
 
 def _point_latest(target: Path) -> None:
