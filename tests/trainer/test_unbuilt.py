@@ -23,6 +23,12 @@ def test_a_recipe_that_would_run_as_another_is_refused(name):
         build_step(SPEC, replace(Recipe(), **{name: UNBUILT[name]}))
 
 
+def test_pieces_of_a_loss_are_refused_with_a_loss_scale():
+    """Their gradients are made in FP16 before the scale reaches them, and small ones would be 0."""
+    with pytest.raises(SpecError, match=r"loss_chunk.*loss scale"):
+        require_built_recipe(Recipe(precision="fp16", loss_chunk=64))
+
+
 def test_all_of_it_is_told_at_once():
     with pytest.raises(SpecError) as raised:
         require_built_recipe(replace(Recipe(), **UNBUILT))

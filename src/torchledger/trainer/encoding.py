@@ -45,7 +45,8 @@ def encode_groups(
     Args:
         stream: the groups.
         tokenizer: what encodes them.
-        num_workers: processes; 1 encodes in this one (where the `tokenizers` library has threads of its own).
+        num_workers: processes at most, begun when there is a group for them; 1 encodes in this one (where the
+            `tokenizers` library has threads of its own).
 
     Raises:
         TokenizerError: a process died, of too little memory most likely.
@@ -55,11 +56,14 @@ def encode_groups(
             yield group, _encode(tokenizer, [piece.text for piece in group])
         return
     waiting: deque[tuple[list[Piece], _Worker]] = deque()
-    workers = [_Worker(tokenizer) for _ in range(num_workers)]
-    free = deque(workers)
+    workers: list[_Worker] = []
+    free: deque[_Worker] = deque()
     try:
         for group in stream:
-            if not free:
+            if not free and len(workers) < num_workers:
+                workers.append(_Worker(tokenizer))
+                free.append(workers[-1])
+            elif not free:
                 first, worker = waiting.popleft()
                 ids = worker.receive()
                 free.append(worker)

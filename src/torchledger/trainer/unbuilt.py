@@ -44,6 +44,8 @@ def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"{value!r}: {_WHY}; use {' or '.join(choices)}"
+    if recipe.precision == "fp16" and recipe.loss_chunk > 0:
+        yield "loss_chunk", "makes gradients before the loss scale of fp16 reaches them, and most become 0; set it to 0"
     if recipe.offload_activations > 0:
         yield "offload_activations", f"activations in host memory: {_WHY}; set it to 0"
     if recipe.offload_optimizer:
