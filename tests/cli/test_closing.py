@@ -1,4 +1,5 @@
-from torchledger.cli.closing import spike_findings
+from torchledger.cli.closing import _of_compiled, spike_findings
+from torchledger.ledger import Difference
 
 
 def test_a_spike_is_in_the_books():
@@ -9,3 +10,17 @@ def test_a_spike_is_in_the_books():
     assert first.message == "the loss rose to 9.0000 at step 7, usually 2.0000; training went on"
     assert (first.place, first.remedy) == ("step 7", "the checkpoint before it is c/6")
     assert (second.place, second.remedy) == ("step 9", "")
+
+
+def test_of_compiled_layers_the_table_claims_what_was_looked_at():
+    """FLOPs stay exact and say of what; peak and seconds, which were told of other kernels, have no tolerance."""
+    told = [("step_flops", 0), ("peak_tensor_bytes", 0), ("peak_bytes", 0), ("step_s", 0.25), ("initial_loss", 0.02)]
+    rows = [_of_compiled(Difference(quantity, "", 1.0, 1.0, tolerance, "a")) for quantity, tolerance in told]
+    assert [row.tolerance for row in rows] == [0, 0, None, None, 0.02]
+    assert [row.note for row in rows] == [
+        "a, layers not compiled",
+        "a, layers not compiled",
+        "a; predicted of layers not compiled",
+        "a; predicted of layers not compiled",
+        "a",
+    ]

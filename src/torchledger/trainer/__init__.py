@@ -31,6 +31,7 @@
              tally, counters, spikes, oddities, utilization what the steps add up to, what is wrong with them
              questions, choices                            multiple choice
              determinism                                   what does not repeat is refused
+             compiled                                      layers through torch.compile
              run_folder, metrics, checkpoint, manifest     what stays
              saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
              selfcheck, export                             whether it came back; its weights as one file

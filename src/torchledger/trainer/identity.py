@@ -18,6 +18,7 @@ _NOTES = {
     "numerics.world_size": "the same batches in the same order; sums over ranks are rounded otherwise",
     "numerics.layout": "the same batches in the same order; sums over ranks are rounded otherwise",
     "numerics.num_threads": "sums are cut otherwise",
+    "numerics.compiled": "compiled layers round otherwise",
 }
 
 
@@ -106,13 +107,19 @@ class Identity:
 
 
 def numerics(
-    device: torch.device, world_size: int = 1, strategy: Strategy | None = None, *, deterministic: bool = False
+    device: torch.device,
+    world_size: int = 1,
+    strategy: Strategy | None = None,
+    *,
+    deterministic: bool = False,
+    compiled: bool = False,
 ) -> dict[str, Any]:
     """What decides the last bits beside model, recipe and data.
 
     The number of threads cuts sums differently, and so does how work is spread over ranks; the processor and its
     features choose kernels and how they cut their work; versions change both. Where there are several ranks `layout`
-    says what of the strategy is not as it is by default; one process has none. Deterministic mode takes other kernels.
+    says what of the strategy is not as it is by default; one process has none. Deterministic mode takes other kernels,
+    and so do compiled layers.
     """
     layout = {} if strategy is None or world_size == 1 else {"layout": _layout(strategy)}
     return {
@@ -124,6 +131,7 @@ def numerics(
         "world_size": world_size,
         **layout,
         **({"deterministic": True} if deterministic else {}),
+        **({"compiled": True} if compiled else {}),
     }
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torchledger.trainer.activation_scale import activation_scales, unusual_scale
 from torchledger.trainer.checkpoint import latest_checkpoint, load_extra, load_optimizer, load_weights
 from torchledger.trainer.choices import answer
+from torchledger.trainer.compiled import compile_layers
 from torchledger.trainer.determinism import nondeterministic
 from torchledger.trainer.errors import CheckpointError, NonFinite, OutOfMemory, TrainError
 from torchledger.trainer.events import Answered, Evaluated, Finished, Sampled, Saved, Spiked, Started, Step, Warned
@@ -79,6 +80,8 @@ class Session:
             weights = setup.config.initial_weights if checkpoint is None else None
             with setup.device:
                 self.step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy, weights=weights)
+            if setup.is_compiled:
+                compile_layers(self.step.model)
             self.changes: tuple[Change, ...] = ()
             self.self_check = ""
             self.first_step = self._load(checkpoint, allow_changes) if checkpoint is not None else 0

@@ -9,6 +9,7 @@ import torch
 from torchledger import spec as specs
 from torchledger.meter import device as devices
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.trainer.compiled import choose_compile
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.identity import Identity, numerics
 from torchledger.trainer.initial_weights import check_initial_weights, meta_model
@@ -61,6 +62,11 @@ class Setup:
         return local_recipe(self.recipe, self.strategy)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether layers run compiled in training."""
+        return self.config.compile == "yes"
+
+    @property
     def is_writing(self) -> bool:
         """Whether the model writes a sample at the end; one whose tokens ranks split takes no text of any length."""
         return self.config.sample.length > 0 and not self.strategy.sequence_parallel
@@ -83,7 +89,8 @@ class Setup:
         weight, has_documents = self.config.data_weight, self.recipe.document_mask
         data = data_identity(self.data, weight, self.mixture, has_documents=has_documents)
         fixed = self.config.deterministic
-        here = numerics(self.device, self.ranks.size, self.strategy, deterministic=fixed)
+        compiled = self.is_compiled
+        here = numerics(self.device, self.ranks.size, self.strategy, deterministic=fixed, compiled=compiled)
         return Identity(self.spec, self.recipe, data, here)
 
 
@@ -98,7 +105,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         ranks: which process of how many this is.
 
     Raises:
-        SetupError: data too short or of another vocabulary.
+        SetupError: data too short or of another vocabulary; layers that shall be compiled and cannot be.
         SpecError, ConfigError: no such model, or one that cannot be.
         PrepareError: no prepared data in the folder, not whole, or damaged.
         TokenFileError: a token file that is none, or is not what was told of it.
@@ -124,6 +131,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     recipe, reasons = _decide(config, spec, device)
     require_built_recipe(recipe)
     require_layout(spec, recipe, strategy_for(config.strategy, ranks), ranks)
+    compiled = choose_compile(config.compile, spec, recipe, device, is_alone=ranks.is_alone)
     resolved = replace(
         config,
         model=spec,
@@ -132,6 +140,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         device=cast("devices.DeviceName", device.type),
         precision="recipe",
         attention="recipe",
+        compile="yes" if compiled.is_on else "no",
         num_threads=torch.get_num_threads(),
         sample=config.sample if data.tokenizer_path is not None else replace(config.sample, length=0),
     )
@@ -142,7 +151,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     )
     setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks, mixture)
     said = (*_epochs(setup), *document_words(setup), *_spread(setup))
-    return replace(setup, assumptions=(*data.assumptions, *begun, *reasons, *said))
+    return replace(setup, assumptions=(*data.assumptions, *begun, *reasons, *compiled.reasons, *said))
 
 
 def _check_choices(config: RunConfig, data: RunData) -> None:
