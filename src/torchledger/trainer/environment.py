@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchledger.meter import device as devices
+from torchledger.meter import kept_heap
 from torchledger.trainer.seeds import STREAMS, step_seeds
 from torchledger.trainer.setup import Setup
 
@@ -32,6 +33,13 @@ def environment(setup: Setup, now: dt.datetime) -> dict[str, Any]:
         },
         "device": asdict(devices.facts(setup.device)),
         "numerics": dict(setup.identity.numerics),
+        "choices": {
+            "precision": setup.recipe.precision,
+            "attention": setup.recipe.attention,
+            "compile": setup.config.compile,
+            "num_threads": setup.config.num_threads,
+            "heap": kept_heap() or "as the C library has it",
+        },
         "num_interop_threads": torch.get_num_interop_threads(),
         "deterministic_algorithms": setup.config.deterministic or torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),

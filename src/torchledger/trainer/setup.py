@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import psutil
 import torch
 
 from torchledger import spec as specs
@@ -151,7 +152,18 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     )
     setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks, mixture)
     said = (*_epochs(setup), *document_words(setup), *_spread(setup))
-    return replace(setup, assumptions=(*data.assumptions, *begun, *reasons, *compiled.reasons, *said))
+    return replace(
+        setup, assumptions=(*data.assumptions, *begun, *reasons, *compiled.reasons, *_threads(config), *said)
+    )
+
+
+def _threads(config: RunConfig) -> list[str]:
+    """Why there are as many threads as there are, where nobody said how many. A probe might take others each time."""
+    if config.num_threads is not None:
+        return []
+    cores = psutil.cpu_count(logical=False)
+    of = "" if cores is None else f" on {cores} physical cores"
+    return [f"threads {torch.get_num_threads()}{of}: torch's own choice, not probed, since their number decides bits"]
 
 
 def _check_choices(config: RunConfig, data: RunData) -> None:
