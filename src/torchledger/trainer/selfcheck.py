@@ -29,7 +29,7 @@ def row_of(vocab_size: int, sequence_length: int, device: torch.device) -> Micro
 
     >>> tokens, targets = row_of(257, 4, torch.device("cpu"))
     >>> tokens.tolist(), targets.tolist()
-    ([[0, 245, 177, 165]], [[245, 177, 165, 125]])
+    ([[0, 192, 129, 65]], [[192, 129, 65, 2]])
     """
     length = min(sequence_length, _LONGEST)
     ids = (torch.arange(length + 1, device=device) * _MULTIPLIER % 2**32 >> 7) % vocab_size
