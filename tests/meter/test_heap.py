@@ -11,8 +11,9 @@ from torchledger.meter import heap
 SCRIPT = """
 import sys, torch
 from torchledger.meter import resident_bytes
-from torchledger.meter.heap import keep_heap
+from torchledger.meter.heap import keep_heap, kept_heap
 said = keep_heap() if sys.argv[1] == "keep" else ""
+assert kept_heap() == said
 before = resident_bytes()
 block = torch.ones(64 * 2**20)  # 256 MiB
 del block

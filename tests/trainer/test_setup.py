@@ -104,3 +104,11 @@ def test_a_sequence_beyond_the_learned_positions_is_told(config):
     recipe = Recipe(batch_size=1, sequence_length=1025)
     with pytest.raises(SpecError, match="sequence_length"):
         resolve(replace(config, model="gpt2", recipe=recipe))
+
+
+def test_threads_that_nobody_chose_are_told(config):
+    """Without a number torch's own is taken and said to be; with one there is nothing to say."""
+    told = [line for line in resolve(replace(config, num_threads=None)).assumptions if line.startswith("threads 1")]
+    assert len(told) == 1
+    assert "not probed, since their number decides bits" in told[0]
+    assert not any(line.startswith("threads") for line in resolve(config).assumptions)

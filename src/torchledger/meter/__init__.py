@@ -6,7 +6,7 @@ Nothing here predicts. What is measured is said to be measured, and how.
 from torchledger.meter.allocator import Allocations, allocations
 from torchledger.meter.calibrate import best_s, calibrate
 from torchledger.meter.device import DeviceError, DeviceFacts, facts, resident_bytes, resolve
-from torchledger.meter.heap import keep_heap
+from torchledger.meter.heap import keep_heap, kept_heap
 from torchledger.meter.scratch import Scratch, probe
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "calibrate",
     "facts",
     "keep_heap",
+    "kept_heap",
     "probe",
     "resident_bytes",
     "resolve",

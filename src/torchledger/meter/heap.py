@@ -10,6 +10,8 @@ _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_MAX = -4
 _TOP_PAD_BYTES = 64 * 2**20
+_WORDS = "freed memory stays in the process (mallopt: no mmap, no trim), so steps do not pay for its pages again"
+_is_kept = False  # so is glibc's own setting: of the process, and for good
 
 
 def keep_heap() -> str:
@@ -35,4 +37,11 @@ def keep_heap() -> str:
     ]
     if not all(done):
         return ""
-    return "freed memory stays in the process (mallopt: no mmap, no trim), so steps do not pay for its pages again"
+    global _is_kept  # noqa: PLW0603  # see above
+    _is_kept = True
+    return _WORDS
+
+
+def kept_heap() -> str:
+    """What `keep_heap` did in this process, in words; empty where nothing was done."""
+    return _WORDS if _is_kept else ""
