@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchledger.meter.device import DeviceError
-from torchledger.spec import Recipe, SpecError
+from torchledger.spec import Recipe, SpecError, Strategy
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.precision import PrecisionError
 from torchledger.trainer.prepared import PrepareError
@@ -28,6 +28,13 @@ def test_a_named_format_and_kernel_go_into_the_recipe(config):
     assert resolve(replace(config, precision="bf16", attention="math")).recipe.precision == "bf16"
     assert resolve(replace(config, attention="math")).recipe.attention == "math"
     assert resolve(config).recipe.precision == "fp32"
+
+
+def test_a_strategy_without_effect_is_told(config):
+    """Shards of one process are the whole: the assumptions say so, and nothing where no strategy was asked for."""
+    sharded = resolve(replace(config, strategy=Strategy(shard_level=3)))
+    assert any("has no effect" in line for line in sharded.assumptions)
+    assert not any("has no effect" in line for line in resolve(config).assumptions)
 
 
 def test_a_preset_is_found_by_name(config, data_folder):

@@ -177,7 +177,8 @@ def _check_choices(config: RunConfig, data: RunData) -> None:
 
 def _spread(setup: Setup) -> list[str]:
     if setup.ranks.is_alone:
-        return []
+        is_asked = setup.config.strategy != Strategy()
+        return ["one process shards and splits nothing: what the strategy says has no effect"] if is_asked else []
     strategy, told = setup.strategy, []
     if strategy != setup.config.strategy:
         told.append(f"each of the {strategy.data_parallel} ranks is a replica: no other strategy was asked for")
