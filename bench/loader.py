@@ -4,7 +4,9 @@
 
 Makes a file of random uint16 ids (2 GB for 1e9), reads batches of 64 x 1,024 windows out of it, and deletes it. "CPU"
 is tokens over the CPU seconds of the thread that reads, which holds on a busy machine; "wall" is over seconds. The
-baseline is nanoGPT's `get_batch` (a memory map opened anew for each batch, two slices and two casts a row).
+baseline is nanoGPT's `get_batch` (a memory map opened anew for each batch, two slices and two casts a row). "Bare"
+reads are 64 system calls at random places into one buffer and a cast of it into two tensors that stay: what this
+machine's memory and kernel leave a loader at best, which changes by half with what else the host does; hence the line.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from torchledger.meter import keep_heap
 from torchledger.trainer.batches import Batches
 from torchledger.trainer.loader import WeightedFile
 from torchledger.trainer.resident import resident_bytes
@@ -52,6 +55,22 @@ def tutorial(token_file: TokenFile) -> Callable[[int], object]:
     return get_batch
 
 
+def bare(token_file: TokenFile) -> Callable[[int], object]:
+    """Reads as many bytes with as many calls, without order, check, new memory or anything else."""
+    fd, rng = os.open(token_file.path, os.O_RDONLY), np.random.default_rng(0)
+    buffer, values = np.empty((BATCH, LENGTH + 1), np.uint16), torch.empty(2, BATCH, LENGTH, dtype=torch.int64).numpy()
+    rows = [(memoryview(row).cast("B"),) for row in buffer]
+    last = token_file.num_tokens // LENGTH - 1
+
+    def read(_: int) -> object:
+        for row, window in zip(rows, rng.integers(0, last, BATCH).tolist(), strict=True):
+            os.preadv(fd, row, token_file.payload_start + 2 * LENGTH * window)
+        values[0], values[1] = buffer[:, :-1], buffer[:, 1:]
+        return values
+
+    return read
+
+
 def rate(read: Callable[[int], object], batches: int, repeats: int) -> tuple[float, float]:
     """Mtok/s of the best repeat, by the thread's CPU seconds and by the clock."""
     cpu, wall = [], []
@@ -77,6 +96,7 @@ def measure(token_file: TokenFile) -> None:
     """Print the table."""
     for _ in token_file.chunks():  # into the page cache
         pass
+    keep_heap()  # as `torchledger train` does
     halves = [WeightedFile(token_file.part(0, token_file.num_tokens // 2), 3), WeightedFile(token_file, 1)]
     print(f"{'from the page cache':44}{'CPU Mtok/s':>12}{'wall Mtok/s':>13}")
     cases: dict[str, tuple[TokenFile | list[WeightedFile], bool]]
@@ -90,6 +110,7 @@ def measure(token_file: TokenFile) -> None:
         before = resident_bytes()
         print(f"{'one file, read ahead':44}{'':12}{rate(lambda _: next(batches), LONG, 1)[1]:13.0f}")
         grown = (resident_bytes() - before) / 2**20
+    print(f"{'bare reads':44}{'{:12.0f}{:13.0f}'.format(*rate(bare(token_file), WARM_BATCHES, REPEATS))}")
     print(f"{'nanoGPT get_batch':44}{'{:12.0f}{:13.0f}'.format(*rate(tutorial(token_file), WARM_BATCHES // 5, 5))}")
     print(f"resident memory grew by {grown:.1f} MiB over {LONG:,} batches")
     begin = time.perf_counter()

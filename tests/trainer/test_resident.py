@@ -1,6 +1,6 @@
 import torch
 
-from torchledger.trainer.resident import peak_resident_bytes, resident_bytes
+from torchledger.trainer.resident import ResidentGauge, peak_resident_bytes, resident_bytes
 
 
 def test_memory_that_is_written_is_resident_and_stays_in_the_peak():
@@ -12,3 +12,19 @@ def test_memory_that_is_written_is_resident_and_stays_in_the_peak():
     del block
     assert resident_bytes() - before < 0.1 * 2**26
     assert peak_resident_bytes() - before > 0.9 * 2**26
+
+
+def test_a_gauge_reads_again_only_after_a_quarter_of_a_second(monkeypatch):
+    """Within a quarter of a second the last figures stand; then they are read anew, and the peak has missed nothing."""
+    clock = [100.0]
+    monkeypatch.setattr("torchledger.trainer.resident.time.monotonic", lambda: clock[0])
+    gauge = ResidentGauge()
+    first = gauge.read()
+    block = torch.ones(2**26, dtype=torch.uint8)
+    clock[0] += 0.24
+    assert gauge.read() is first
+    del block
+    clock[0] += 0.01
+    later = gauge.read()
+    assert later.now - first.now < 0.1 * 2**26
+    assert later.peak - first.now > 0.9 * 2**26

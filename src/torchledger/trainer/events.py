@@ -66,8 +66,8 @@ class Step:
         tokens_per_s: tokens of the step over its seconds.
         mfu: model FLOPs of the step over its seconds and the peak; nothing where either was not given.
         hfu: the same with the FLOPs that the kernels execute, recomputed ones included.
-        resident_bytes: memory of the process now.
-        peak_resident_bytes: most memory the process has had.
+        resident_bytes: memory of the process, read at most every quarter of a second.
+        peak_resident_bytes: most memory the process had had by then.
         device_peak_bytes: most memory that tensors have taken on the GPU; nothing on a CPU.
         epoch: passes over the training data so far.
         warm_up: one of the session's first steps, which no average takes in.

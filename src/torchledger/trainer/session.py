@@ -25,7 +25,7 @@ from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.metrics import MetricsWriter, read_metrics
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.questions import read_questions
-from torchledger.trainer.resident import peak_resident_bytes, resident_bytes
+from torchledger.trainer.resident import ResidentGauge, peak_resident_bytes
 from torchledger.trainer.resume import resume_changes
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.sample import sample
@@ -106,6 +106,7 @@ class Session:
         #: What earlier sessions have written down already, as (kind, updates done): none of it is done twice.
         self.told = {(row["kind"], row["step"]) for row in rows}
         self._spikes: list[Spiked] = []
+        self._gauge = ResidentGauge()
 
     def started(self) -> Started:
         """What is about to run."""
@@ -343,7 +344,7 @@ class Session:
         num_tokens = recipe.tokens_per_step
         spikes = tally.add(step, loss, norm, seconds=seconds, waited=waited, num_tokens=num_tokens, skipped=skipped)
         self._spikes = [Spiked(step, s.quantity, s.value, s.usual, s.score, self.checkpoint) for s in spikes]
-        on_cuda = self.setup.device.type == "cuda"
+        on_cuda, held = self.setup.device.type == "cuda", self._gauge.read()
         return Step(
             step=step,
             loss=loss,
@@ -355,8 +356,8 @@ class Session:
             tokens_per_s=num_tokens / seconds,
             mfu=self._yardstick.mfu(seconds),
             hfu=self._yardstick.hfu(seconds),
-            resident_bytes=resident_bytes(),
-            peak_resident_bytes=peak_resident_bytes(),
+            resident_bytes=held.now,
+            peak_resident_bytes=held.peak,
             device_peak_bytes=torch.cuda.max_memory_allocated(self.setup.device) if on_cuda else None,
             epoch=self.batches.epochs(step + 1),
             document_pairs=self.batches.squared_lengths(step) if recipe.document_mask else None,
