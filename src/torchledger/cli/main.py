@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ from typing import Any
 
 import click
 
-from torchledger.cli.documented import write_examples
 from torchledger.cli.failure import report_failure
+from torchledger.cli.lazy import LazyCommands
 
 #: Every command with what it answers; the module of the same name under `torchledger.cli` has the function `command`.
 COMMANDS: dict[str, str] = {
@@ -29,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "export": "Write a checkpoint's weights into one safetensors file.",
     "compare": "Hold a run, a report or a ledger against another, line by line.",
     "report": "One HTML file of a run: closing table, curves, memory, FLOPs, configuration.",
+    "audit": "What a model does to its numbers: formats, initialisation, copies, determinism.",
     "format": "What a number format can represent, and what becomes of a number in it.",
     "models": "The models that are known by name.",
     "machines": "The accelerators that are known, with their peaks, memory and sources.",
@@ -43,43 +43,6 @@ EXAMPLES = (
 )
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, listed from `COMMANDS` until then."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The names in the order of the table: the order in which a newcomer needs them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import the command."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"torchledger.cli.{cmd_name}").command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with a "did you mean" for a name that is none."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
-            raise click.UsageError(f"no command {name!r}{hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the examples as they are."""
-        write_examples(EXAMPLES, formatter)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()), col_max=12)
-
-
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         import torchledger
@@ -88,7 +51,13 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyCommands,
+    commands_from="torchledger.cli.",
+    listed=COMMANDS,
+    examples=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )

@@ -1,10 +1,11 @@
 """The answer type: what a training step costs, line by line.
 
 `Work` is a cost, `Line` is a cost with its place, `Ledger` is many lines that add and subtract, `Convention` says how
-FLOPs are read, `Difference` holds a prediction against a measurement, `Finding` and `RunRecord` are what audits and
-runs leave behind. Nothing here knows torch, nor how it is drawn.
+FLOPs are read, `Difference` holds a prediction against a measurement, `Finding`, `AuditRecord` and `RunRecord` are what
+audits and runs leave behind. Nothing here knows torch, nor how it is drawn.
 """
 
+from torchledger.ledger.audit import AuditKind, AuditRecord
 from torchledger.ledger.convention import HARDWARE_FLOPS, MODEL_FLOPS, Convention, ConventionMismatch
 from torchledger.ledger.coverage import Coverage, UnknownOperation, unknown_operations
 from torchledger.ledger.difference import Difference, beyond
@@ -22,6 +23,8 @@ __all__ = [
     "NO_WORK",
     "WORK_FIELDS",
     "Amount",
+    "AuditKind",
+    "AuditRecord",
     "Convention",
     "ConventionMismatch",
     "Coverage",
