@@ -121,6 +121,34 @@ def test_runs_can_be_had_and_not_joined(drawn):
         assert 1 in counts or strides.view_stride(tensor.shape, tensor.stride(), joined) is None
 
 
+@given(strided())
+def test_clone_stride(drawn):
+    """What `clone` gives, and what a pointwise operation gives its result."""
+    tensor = made(*drawn)
+    if 0 not in tensor.stride() and not strides.overlaps(*drawn):
+        assert strides.clone_stride(*drawn) == tensor.clone().stride()
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_carried_is_the_same_elements(data):
+    """A view of a copy, carried to the original, has the same values; a copy that is the original always carries."""
+    shape, stride = data.draw(strided())
+    original = torch.arange(strides.extent(shape, stride)).as_strided(shape, stride)
+    copy = original.contiguous().clone()
+    view = copy.view(data.draw(factored(prod(shape))))
+    if view.dim():
+        view = view.permute(data.draw(st.permutations(range(view.dim()))))
+        dimension = data.draw(st.integers(0, view.dim() - 1))
+        start = data.draw(st.integers(0, view.shape[dimension] - 1))
+        view = view.narrow(dimension, start, data.draw(st.integers(1, view.shape[dimension] - start)))
+    found = strides.carried(shape, stride, view.shape, view.stride(), view.storage_offset())
+    if found is not None:
+        assert torch.equal(original.as_strided(view.shape, found[0], found[1]), view)
+    else:
+        assert not original.is_contiguous()
+
+
 def test_overlaps_is_fast_on_large_tensors():
     """Sizes of real models are settled at once: windows, an expanded row, batches of slices."""
     assert strides.overlaps((10**9, 3), (1, 1))

@@ -249,6 +249,78 @@ def resolved_shape(num_elements: int, new_shape: Sequence[int]) -> tuple[int, ..
     return tuple(num_elements // known if size == -1 else size for size in new_shape)
 
 
+def clone_stride(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+    """The stride that `clone` and pointwise operations give their result: the operand's order, without gaps.
+
+    Dense operands keep theirs; others are laid out by their strides, equal ones in order of dimensions
+    (`torch.preserve_format`).
+
+    >>> clone_stride((2, 3), (1, 4))  # a transposed (3, 2) that was a slice of a (3, 4)
+    (1, 2)
+
+    Raises:
+        StrideError: shape and stride do not fit one another.
+    """
+    sizes, steps = _pair(shape, stride)
+    if is_dense(sizes, steps):
+        return steps
+    order = sorted(range(len(sizes)), key=lambda dimension: (-steps[dimension], dimension))
+    found = [0] * len(sizes)
+    for dimension, step in zip(order, contiguous_stride([sizes[each] for each in order]), strict=True):
+        found[dimension] = step
+    return tuple(found)
+
+
+def carried(
+    shape: Sequence[int], stride: Sequence[int], seen_shape: Sequence[int], seen_stride: Sequence[int], offset: int = 0
+) -> tuple[tuple[int, ...], int] | None:
+    """A view of a contiguous copy as the view of the original that has the same elements; `None` where there is none.
+
+    Args:
+        shape: sizes of the original and of its contiguous copy.
+        stride: strides of the original.
+        seen_shape: sizes of the view of the copy.
+        seen_stride: its strides in the copy.
+        offset: of its first element in the copy.
+
+    Returns:
+        Strides and offset of the view of the original, the offset from the original's first element.
+
+    >>> carried((2, 3), (1, 2), (3, 2), (1, 3))  # transposed back
+    ((2, 1), 0)
+    >>> carried((2, 3), (1, 2), (6,), (1,)) is None  # flattened
+    True
+
+    Raises:
+        StrideError: shape and stride do not fit one another.
+    """
+    joined = runs(shape, stride)
+    sizes, steps = _pair(seen_shape, seen_stride)
+    if 0 in sizes or not joined:
+        return steps, offset
+    copied = contiguous_stride([count for count, _ in joined])
+    reached = []  # index of the first element in each run, and then of the last
+    start, rest = 0, offset
+    for (count, step), own in zip(joined, copied, strict=True):
+        index, rest = divmod(rest, own)
+        if index >= count:
+            return None
+        reached.append(index)
+        start += index * step
+    found = []
+    for size, step in zip(sizes, steps, strict=True):
+        run = next((n for n, own in enumerate(copied) if own <= step), len(copied) - 1)
+        if size == 1 or step == 0:
+            found.append(0 if step == 0 else step // copied[run] * joined[run][1])
+            continue
+        times, left = divmod(step, copied[run])
+        reached[run] += times * (size - 1)
+        if left or reached[run] >= joined[run][0]:
+            return None
+        found.append(times * joined[run][1])
+    return tuple(found), start
+
+
 # How long a stretch may be for its elements to be counted one by one (a bit each, 2 MiB).
 _COUNTABLE = 2**24
 
