@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from torchledger.auditor.errors import AuditError
+from torchledger.auditor.keeping import kept
 from torchledger.tracer.undisturbed import undisturbed
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
@@ -28,7 +30,8 @@ class Subject:
         name: what it is called in answers.
         model: any module.
         batch: what it takes: a tensor, a tuple of arguments, or a mapping of keyword arguments.
-        loss: of output and batch; nothing where the model returns a scalar or an output with `loss`.
+        loss: of output and batch; nothing where the model returns a scalar, an output with `loss`, or a tuple with one
+            scalar in it.
         optimizer: made on the model's parameters; its state is what training has left there.
         precision: what the forward pass is autocast to; `fp32` is no autocast.
         gradient_clip: the norm that gradients are cut to; 0 is not at all.
@@ -68,10 +71,20 @@ class Subject:
     def autocast(self, precision: Precision | None = None) -> contextlib.AbstractContextManager[Any]:
         """What the forward pass runs under."""
         low = _LOW.get(precision or self.precision)
-        device = next(self.model.parameters()).device.type
-        return torch.autocast(device, low) if low is not None else contextlib.nullcontext()
+        return torch.autocast(self.device.type, low) if low is not None else contextlib.nullcontext()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model stands; the CPU for one without parameters and buffers."""
+        first = next(itertools.chain(self.model.parameters(), self.model.buffers()), None)
+        return torch.device("cpu") if first is None else first.device
 
     def _checked(self, found: Any) -> Tensor:
+        if isinstance(found, (tuple, list)) and not hasattr(found, "loss"):
+            single = [
+                each for each in found if isinstance(each, Tensor) and not each.dim() and each.is_floating_point()
+            ]
+            found = single[0] if len(single) == 1 else None  # (logits, loss), as many small trainers have it
         if not isinstance(found, Tensor):
             found = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
         if not isinstance(found, Tensor) or found.numel() != 1:
@@ -92,74 +105,17 @@ def called(model: nn.Module, batch: Any) -> Any:
 def left_as_it_was(subject: Subject) -> Iterator[None]:
     """Whatever happens inside, the subject is afterwards what it was, bit for bit.
 
-    Weights and buffers (in place: tied stays tied), gradients, training mode, `requires_grad`, hooks, the optimizer's
-    state and groups, every random stream and global setting of torch. Holds a copy of all of these meanwhile.
+    Weights, buffers, gradients, modes, hooks, caches and counters of the modules, the optimizer's state and groups, the
+    batch (`kept` says exactly what), every random stream and global setting of torch. Holds a copy of all of these
+    meanwhile.
+
+    Raises:
+        AuditError: a lazy module has no weights yet.
     """
-    model, optimizer = subject.model, subject.optimizer
-    tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
-    values = [(tensor, tensor.detach().clone()) for tensor in tensors]
-    gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
-    wanted = [(p, p.requires_grad) for p in model.parameters()]
-    modes = [(module, module.training) for module in model.modules()]
-    hooks = [(module, _hooks(module)) for module in model.modules()]
-    state = None if optimizer is None else _State.of(optimizer)
     with undisturbed():
+        put_back = kept(subject.model, subject.optimizer, subject.loss, subject.batch)
         try:
             yield
         finally:
-            with torch.no_grad():
-                for tensor, value in values:
-                    tensor.copy_(value)
-                for parameter, gradient, value in gradients:
-                    parameter.grad = gradient if gradient is None or value is None else gradient.copy_(value)
-            for parameter, wants in wanted:
-                parameter.requires_grad_(wants)
-            for module, training in modes:
-                module.training = training
-            for module, own in hooks:
-                for name, registered in own.items():
-                    getattr(module, name).clear()
-                    getattr(module, name).update(registered)
-            if state is not None:
-                state.put_back()
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """An optimizer's state and groups as they were. `load_state_dict` would cast, and make new tensors."""
-
-    optimizer: Optimizer
-    entries: tuple[tuple[Any, Any], ...]
-    groups: tuple[dict[str, Any], ...]
-    values: tuple[tuple[Tensor, Tensor], ...]
-
-    @classmethod
-    def of(cls, optimizer: Optimizer) -> _State:
-        entries = tuple(
-            (key, dict(value) if isinstance(value, dict) else value) for key, value in optimizer.state.items()
-        )
-        tensors = [
-            t for _, state in entries if isinstance(state, dict) for t in state.values() if isinstance(t, Tensor)
-        ]
-        groups = tuple(
-            {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
-        )
-        return cls(optimizer, entries, groups, tuple((tensor, tensor.clone()) for tensor in tensors))
-
-    def put_back(self) -> None:
-        self.optimizer.state.clear()
-        self.optimizer.state.update(self.entries)
-        for group, values in zip(self.optimizer.param_groups, self.groups, strict=True):
-            for key in [key for key in group if key != "params" and key not in values]:
-                del group[key]
-            group.update(values)
-        with torch.no_grad():
-            for tensor, value in self.values:
-                tensor.copy_(value)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _hooks(module: nn.Module) -> dict[str, dict[Any, Any]]:
-    return {name: dict(getattr(module, name)) for name in _HOOKS}
+            for each in put_back:
+                each()
