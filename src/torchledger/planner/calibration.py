@@ -34,14 +34,14 @@ Predict = Callable[[Constants], float]
 
 #: Constants that are fitted, each with the spread of its logarithm between clusters and stacks, and with bounds.
 SPREADS: Mapping[str, float] = {
-    "matmul_share": 0.225,
-    "memory_share": 0.3,
-    "host_s": 0.9,
-    "network_factor": 0.6,
-    "link_factor": 0.375,
-    "attention_factor": 0.375,
-    "unaligned_share": 0.6,
-    "overhead": 0.15,
+    "matmul_share": 0.3,
+    "memory_share": 0.4,
+    "host_s": 1.2,
+    "network_factor": 0.8,
+    "link_factor": 0.5,
+    "attention_factor": 0.5,
+    "unaligned_share": 0.8,
+    "overhead": 0.2,
 }
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "matmul_share": (0.2, 1.2),
@@ -58,7 +58,7 @@ _SIGMA, _SIGMA_ROWS = 0.08, 3.0
 #: is left over in the end, so that five rows outweigh the prior.
 NOISE = 0.05
 #: Spread of what the constants leave over and like questions share.
-SHARED = 0.1
+SHARED = 0.15
 #: With shared rests, how many rows the belief in all these spreads is worth.
 _BELIEF_ROWS = 6.0
 #: Rows after which more tell little of a few constants.
@@ -215,8 +215,9 @@ def _spread(seen: _Seen, found: _Normal, covariance: Matrix, moved: float) -> tu
         return math.sqrt((_SIGMA_ROWS * _SIGMA**2 + squares) / degrees), degrees, 1.0
     size = len(found.rest)
     scale = (_BELIEF_ROWS + moved + dot(found.rest, _weighed(seen, found.rest))) / (_BELIEF_ROWS + size)
-    # the belief is in the mean of these spreads, clusters differ about it: only rows make the tails thinner
-    return NOISE * math.sqrt(scale), max(_SIGMA_ROWS, size), scale
+    # the belief is in the mean of these spreads, clusters differ about it: only rows make the tails thinner, less one
+    # for the level of the cluster and one for the spread itself, which the same rows tell
+    return NOISE * math.sqrt(scale), max(_SIGMA_ROWS, size - 2.0), scale
 
 
 def _rest(seen: _Seen, found: _Normal, scale: float) -> Rest | None:
