@@ -108,7 +108,7 @@ def _of_setup(name: str, setup: Setup, seed: int) -> Subject:
 
 def _preset(target: str, options: Mapping[str, Any]) -> Subject:
     """A model by name, on tokens drawn at random."""
-    asked = {f"recipe.{name}": options.get(name) for name in ("batch_size", "sequence_length", "precision")}
+    asked = {name: options.get(name) for name in ("batch_size", "sequence_length", "precision")}
     found = ask(target, asked, options.get("sets", ()))
     length = options.get("sequence_length") or min(found.recipe.sequence_length, 128)
     recipe = replace(found.recipe, sequence_length=length, batch_size=options.get("batch_size") or 2)
