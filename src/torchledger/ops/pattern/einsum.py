@@ -1,0 +1,151 @@
+"""`einsum`: an equation contracted pair by pair, on the path that torch takes and on the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+
+from torchledger.ops.pattern.contraction import Contraction, Operand, contract, operand_of, summed_over
+from torchledger.ops.pattern.equation import Equation, parse_equation
+from torchledger.ops.pattern.errors import refuse
+from torchledger.ops.pattern.layout import Layout
+from torchledger.ops.pattern.path import MOST_SEARCHED, Path, all_at_once, best, left_to_right
+from torchledger.ops.piece import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Einsum:
+    """What an equation does.
+
+    Attributes:
+        equation: what was asked.
+        sizes: of every index.
+        names: what the tensors are called in the code: `a`, `b`, `c` and so on.
+        operands: where their elements lie.
+        path: the pairs that are contracted.
+        contractions: each pair, in the order of the path.
+        alone: what is summed where there is a single operand.
+        result: what comes of it.
+        code: the same in torch, one statement a line; the last one gives `y`.
+        flops_at_once: FLOPs of one loop over all indices.
+        element_bytes: bytes of an element.
+    """
+
+    equation: Equation
+    sizes: Mapping[str, int]
+    names: tuple[str, ...]
+    operands: tuple[Layout, ...]
+    path: Path
+    contractions: tuple[Contraction, ...]
+    alone: tuple[Piece, ...]
+    result: Layout
+    code: tuple[str, ...]
+    flops_at_once: int
+    element_bytes: int
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All that it costs on every machine, copies included."""
+        return (*self.alone, *(piece for each in self.contractions for piece in each.pieces))
+
+    @property
+    def contraction_flops(self) -> int:
+        """FLOPs of matrix products alone: what `torch.utils.flop_counter` counts."""
+        flops: int = sum(piece.work.flops_full for piece in self.pieces if piece.kind == "matmul")
+        return flops
+
+
+def einsum(
+    text: str,
+    sizes: Mapping[str, int],
+    *,
+    path: str = "left to right",
+    strides: Mapping[int, Sequence[int]] | None = None,
+    element_bytes: int = 4,
+) -> Einsum:
+    """What `torch.einsum` does with an equation.
+
+    Args:
+        text: the equation, in torch's or in einops's way.
+        sizes: of every index.
+        path: `left to right`, as torch goes where opt_einsum is not installed, or `best`.
+        strides: of operands by their number; contiguous where nothing is given.
+        element_bytes: bytes of an element.
+
+    >>> scores = einsum("b s h d, b t h d -> b h s t", {"b": 8, "s": 1024, "t": 1024, "h": 16, "d": 64})
+    >>> scores.contraction_flops == 2 * 8 * 16 * 1024 * 1024 * 64, scores.contractions[0].product
+    (True, (128, 1024, 1024, 64))
+    >>> [operand for operand, _ in scores.contractions[0].copies]  # heads lie between s and d
+    ['a', 'b']
+
+    Raises:
+        PatternError: equation and sizes do not fit one another; every mistake.
+        StrideError: a stride of another number of dimensions.
+    """
+    equation = parse_equation(text, sizes)
+    _check_sizes(equation, sizes)
+    layouts = tuple(
+        _layout(names, sizes, (strides or {}).get(number)) for number, names in enumerate(equation.operands)
+    )
+    names = tuple(_called(number) for number in range(len(layouts)))
+    search = best if path == "best" and len(layouts) <= MOST_SEARCHED else left_to_right
+    found = search(equation.operands, equation.output, sizes)
+    at_once = all_at_once(equation.operands, equation.output, sizes)
+    order = (*equation.output, *equation.summed)
+    rest = [operand_of(*each, order) for each in zip(names, equation.operands, layouts, strict=True)]
+    if len(rest) == 1:
+        alone, pieces = _alone(rest[0], equation, element_bytes)
+        line = f"y = {alone.code}"
+        return Einsum(equation, sizes, names, layouts, found, (), pieces, alone.layout, (line,), at_once, element_bytes)
+    steps = _contracted(rest, found, equation, sizes, element_bytes)
+    lines = tuple(f"{each.result.code} = {each.code}" for each in steps)
+    result = steps[-1].result.layout
+    return Einsum(equation, sizes, names, layouts, found, steps, (), result, lines, at_once, element_bytes)
+
+
+def _contracted(
+    rest: list[Operand], path: Path, equation: Equation, sizes: Mapping[str, int], element_bytes: int
+) -> tuple[Contraction, ...]:
+    order = (*equation.output, *equation.summed)
+    contractions = []
+    for step, pair in enumerate(path.pairs, start=1):
+        left, right = (rest[place] for place in pair)
+        rest = [operand for place, operand in enumerate(rest) if place not in pair]
+        needed = {*equation.output, *(name for operand in rest for name in operand.names)}
+        name = "y" if not rest else f"t{step}"
+        contractions.append(contract(left, right, needed, order, sizes, name=name, element_bytes=element_bytes))
+        rest.append(contractions[-1].result)
+    return tuple(contractions)
+
+
+def _alone(operand: Operand, equation: Equation, element_bytes: int) -> tuple[Operand, tuple[Piece, ...]]:
+    """A single operand: permuted, and summed over what the result does not have."""
+    order = (*equation.output, *equation.summed)
+    if equation.summed:
+        return summed_over(operand, equation.summed, order, element_bytes)
+    return operand.permuted(order), ()
+
+
+def _layout(names: Sequence[str], sizes: Mapping[str, int], stride: Sequence[int] | None) -> Layout:
+    shape = tuple(sizes[name] for name in names)
+    return Layout.contiguous(shape) if stride is None else Layout(shape, tuple(stride))
+
+
+def _called(number: int) -> str:
+    """`a`, `b`, `c` ... up to `s`: `t` numbers results on the way, `y` is the result."""
+    letters = ascii_lowercase[: ascii_lowercase.index("t")]
+    return letters[number] if number < len(letters) else f"x{number}"
+
+
+def _check_sizes(equation: Equation, sizes: Mapping[str, int]) -> None:
+    mistakes = [
+        f"{name} is no index of {equation.text!r}; it has {', '.join(equation.indices)}"
+        for name in sizes
+        if name not in equation.indices
+    ]
+    missing = [name for name in equation.indices if name not in sizes]
+    if missing:
+        how = " ".join(f"{name}=..." for name in missing)
+        mistakes.append(f"{len(missing)} size{'s are' if len(missing) > 1 else ' is'} missing; add {how}")
+    refuse(mistakes)
