@@ -21,7 +21,7 @@ def tensor_hash(tensor: Tensor) -> int | None:
     Multilinear hashing modulo 2**64: Σ kᵢ·wᵢ over the 32-bit words w, the 64-bit multipliers k odd and drawn once; rows
     of words are hashed first, then the halves of the rows' hashes. A difference in one word is always seen, for an odd
     number has an inverse; in several it is missed with a chance of 2**-32 at most (where all differ in the highest bit
-    alone), mostly of 2**-63: Lemire & Kaser 2014, "Strongly universal string hashing is fast", theorem 3.1. Sums of
+    alone), mostly of 2**-63: Lemire & Kaser 2014, "Strongly universal string hashing is fast". Sums of
     integers do not depend on their order, so the hash itself repeats on every device.
 
     Returns:
