@@ -5,7 +5,8 @@ The value of a pattern with sign s, exponent field E and mantissa field M (m bit
     E > 0      (-1)^s · 2^(E - b)     · (1 + M / 2^m)     normal
     E = 0      (-1)^s · 2^(1 - b)     · (0 + M / 2^m)     subnormal, or zero
 
-save for the patterns that are set aside for infinity and NaN (IEEE 754-2019, section 3.4).
+save for the patterns that are set aside for infinity and NaN (IEEE 754-2019, section 3.4). A format of scales (E8M0)
+has neither sign nor zero: its pattern E is 2^(E - b), E = 0 included (OCP Microscaling Formats 1.0, section 5.4.1).
 """
 
 import math
@@ -24,12 +25,14 @@ class NumberFormat:
     Attributes:
         name: what this project calls it.
         title: what it is.
-        exponent_bits, mantissa_bits: field widths; the mantissa's leading one is not stored. The sign has one bit.
+        exponent_bits, mantissa_bits: field widths; the mantissa's leading one is not stored.
         bias: what the exponent field is above the exponent.
+        signed: whether there is a sign bit; only E8M0 has none.
+        has_zero: whether an exponent field of 0 means zero and subnormals; in E8M0 it is one more power of two.
         has_infinity: whether all exponent bits and no mantissa bit set is an infinity.
         nan: `exponent` has NaN where all exponent bits and some mantissa bit are set; `all_ones` only where every bit
-            is (E4M3, whose other patterns of the largest exponent are numbers).
-        bytes_per_element: what an element takes in memory (TF32 lives in 4 bytes).
+            is (E4M3, whose other patterns of the largest exponent are numbers); `none` has none (FP6, FP4).
+        stored_bits: what an element takes in memory, packed without gaps (TF32 lives in 32 bits, FP6 in 6).
         cast_saturates: whether PyTorch's plain cast cuts what is too large to the largest value.
         cast_note: what to know of that, or nothing.
         aliases: other spellings.
@@ -42,9 +45,11 @@ class NumberFormat:
     exponent_bits: int
     mantissa_bits: int
     bias: int
+    signed: bool
+    has_zero: bool
     has_infinity: bool
-    nan: Literal["exponent", "all_ones"]
-    bytes_per_element: int
+    nan: Literal["exponent", "all_ones", "none"]
+    stored_bits: int
     cast_saturates: bool
     cast_note: str
     aliases: tuple[str, ...]
@@ -54,19 +59,25 @@ class NumberFormat:
     @property
     def bits(self) -> int:
         """All bits of a pattern, the sign's included (19 for TF32)."""
-        return 1 + self.exponent_bits + self.mantissa_bits
+        return self.signed + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def bytes_per_element(self) -> int | float:
+        """What an element takes in memory when packed: 4 for TF32, 0.75 for the FP6 formats, 0.5 for FP4."""
+        return self.stored_bits / 8 if self.stored_bits % 8 else self.stored_bits // 8
 
     @property
     def smallest_exponent(self) -> int:
         """The exponent of the smallest normal number, and of all subnormal ones."""
-        return 1 - self.bias
+        return self.has_zero - self.bias
 
     @property
     def largest_pattern(self) -> int:
         """The pattern of the largest finite number."""
-        if self.nan == "all_ones":
-            return (1 << self.exponent_bits + self.mantissa_bits) - 2
-        return (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1
+        every = (1 << self.exponent_bits + self.mantissa_bits) - 1
+        if self.nan == "exponent":
+            return (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1
+        return every - 1 if self.nan == "all_ones" else every
 
     @property
     def largest_exponent(self) -> int:
@@ -86,7 +97,7 @@ class NumberFormat:
 
     @property
     def smallest_subnormal(self) -> float:
-        """The smallest positive number."""
+        """The smallest positive number; E8M0 has no subnormal ones, there it is the smallest normal."""
         return math.ldexp(1, self.smallest_exponent - self.mantissa_bits)
 
     @property
@@ -106,5 +117,8 @@ class NumberFormat:
 
     @property
     def largest_counting_integer(self) -> int:
-        """The last integer before counting in steps of one stops: n + 1 rounds back to n."""
-        return 1 << self.mantissa_bits + 1
+        """The last integer that counting in steps of one reaches.
+
+        There n + 1 rounds back to n, or is beyond the largest number (7 in FP6 E2M3, which ends at 7.5).
+        """
+        return min(1 << self.mantissa_bits + 1, math.floor(self.max))
