@@ -5,9 +5,21 @@ model afterwards: weights, gradients, modes, hooks, optimizer state and random s
 
     subject.py     Subject: model, batch, loss, optimizer; left_as_it_was
     errors.py      what cannot be audited
+
+    precision.py               audit_precision: which numbers of a step formats lose; the recipe that follows, tried
+    precision_census.py        numbers of a tensor by exponent, and so what any format loses
+    precision_seen.py          activations, their gradients, and what rounding them costs
+    precision_operations.py    attention logits, softmaxes, the first operation that makes infinity or NaN
+    precision_step.py          a step in a format; the step in FP32 throughout
+    precision_updates.py       weights that a step cannot move, epsilons that are 0
+    precision_scale.py         the loss scale that FP16 needs
+    precision_recipe.py        the advised recipe, and a step in it against FP32
+    precision_findings.py      what is harmful
+    precision_tables.py        what is told
 """
 
 from torchledger.auditor.errors import AuditError
+from torchledger.auditor.precision import audit_precision
 from torchledger.auditor.subject import Subject, left_as_it_was
 
-__all__ = ["AuditError", "Subject", "left_as_it_was"]
+__all__ = ["AuditError", "Subject", "audit_precision", "left_as_it_was"]

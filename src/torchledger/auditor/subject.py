@@ -35,6 +35,7 @@ class Subject:
         optimizer: made on the model's parameters; its state is what training has left there.
         precision: what the forward pass is autocast to; `fp32` is no autocast.
         gradient_clip: the norm that gradients are cut to; 0 is not at all.
+        loss_scale: what the loss is multiplied with before the backward pass, and gradients divided by after it.
         vocab_size: ids that the loss is over, where it is a language model's: its first loss is near the logarithm.
         initialization: how the weights were drawn, by the recipe's word (`fan_in`, `gpt2`, `xavier`, `kaiming`,
             `mup`), where that is known and the weights are still those.
@@ -50,6 +51,7 @@ class Subject:
     optimizer: Optimizer | None = None
     precision: Precision = "fp32"
     gradient_clip: float = 0.0
+    loss_scale: float = 1.0
     vocab_size: int | None = None
     initialization: str | None = None
     batches: Callable[[int], Any] | None = None

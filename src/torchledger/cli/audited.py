@@ -138,6 +138,7 @@ def _trained(
         optimizer=step.optimizer,
         precision=autocast,  # type: ignore[arg-type]  # a dict's values are plain texts to mypy
         gradient_clip=recipe.optimizer.gradient_clip,
+        loss_scale=1.0 if step.loss_scale is None else step.loss_scale.state()["loss_scale"].item(),
         vocab_size=vocab_size,
         initialization=recipe.initialization,
         batches=batches,
@@ -223,5 +224,6 @@ def _sorted(target: str, made: Any, options: Mapping[str, Any], rebuild: Callabl
         optimizer=optimizer(model.parameters()) if callable(optimizer) else optimizer,
         precision=options.get("precision") or parts.get("precision", "fp32"),
         gradient_clip=parts.get("gradient_clip", 0.0),
+        loss_scale=parts.get("loss_scale", 1.0),
         rebuild=rebuild,
     )
