@@ -50,6 +50,8 @@ def test_help_loads_click_and_nothing_else():
         ("plan", "llama-3-8b", "--on", "h100x8", "--zero", "3", "--recompute", "full", "--tokens", "15B"),
         ("plan", "gpt2", "--on", "h100", "--batch", "8"),
         ("format", "1e-8"),
+        ("explain", "einsum", "ij,jk,kl->il", "i=8", "j=8", "k=8", "l=8", "--on", "h100"),
+        ("explain", "rearrange", "b s d -> b d s", "b=2", "s=3", "d=4", "--json"),
         ("machines", "h100"),
         ("models", "llama"),
         ("config", "schema", "run"),

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "compare": "Hold a run, a report or a ledger against another, line by line.",
     "report": "One HTML file of a run: closing table, curves, memory, FLOPs, configuration.",
     "audit": "What a model does to its numbers: formats, initialisation, copies, determinism.",
+    "explain": "What a rearrange, reduce, repeat, einsum or view does: view or copy, FLOPs, bytes, the torch code.",
     "format": "What a number format can represent, and what becomes of a number in it.",
     "models": "The models that are known by name.",
     "machines": "The accelerators that are known, with their peaks, memory and sources.",

@@ -18,7 +18,7 @@ on drawn patterns and tensors.
 """
 
 from torchledger.ops.pattern.contraction import Contraction, Operand
-from torchledger.ops.pattern.einsum import Einsum, einsum
+from torchledger.ops.pattern.einsum import Einsum, einsum, operand_name
 from torchledger.ops.pattern.equation import Equation, parse_equation
 from torchledger.ops.pattern.errors import PatternError
 from torchledger.ops.pattern.layout import Layout
@@ -49,6 +49,7 @@ __all__ = [
     "einsum",
     "flattest",
     "left_to_right",
+    "operand_name",
     "parse",
     "parse_equation",
     "read_shape",

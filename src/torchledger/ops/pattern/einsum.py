@@ -88,7 +88,7 @@ def einsum(
     layouts = tuple(
         _layout(names, sizes, (strides or {}).get(number)) for number, names in enumerate(equation.operands)
     )
-    names = tuple(_called(number) for number in range(len(layouts)))
+    names = tuple(operand_name(number) for number in range(len(layouts)))
     search = best if path == "best" and len(layouts) <= MOST_SEARCHED else left_to_right
     found = search(equation.operands, equation.output, sizes)
     at_once = all_at_once(equation.operands, equation.output, sizes)
@@ -132,8 +132,12 @@ def _layout(names: Sequence[str], sizes: Mapping[str, int], stride: Sequence[int
     return Layout.contiguous(shape) if stride is None else Layout(shape, tuple(stride))
 
 
-def _called(number: int) -> str:
-    """`a`, `b`, `c` ... up to `s`: `t` numbers results on the way, `y` is the result."""
+def operand_name(number: int) -> str:
+    """What an operand is called: `a`, `b`, `c` ... up to `s`, for `t1` is a result on the way and `y` the last.
+
+    >>> operand_name(0), operand_name(18), operand_name(19)
+    ('a', 's', 'x19')
+    """
     letters = ascii_lowercase[: ascii_lowercase.index("t")]
     return letters[number] if number < len(letters) else f"x{number}"
 
