@@ -70,8 +70,9 @@ def accumulate(
 
     - sequential, to nearest: (n - 1)·u, for any n (Rump, Error estimation of floating-point summation and dot product,
       BIT 52, 2012);
-    - pairwise: γ(ceil(log2 n)), and sequential otherwise γ(n - 1), with γ(k) = k·u / (1 - k·u) while k·u < 1 (Higham,
-      Accuracy and Stability of Numerical Algorithms, 2nd edition, sections 4.2 and 3.1),
+    - pairwise: (1 + u)^ceil(log2 n) - 1, as each term passes through that many roundings at most (Higham, Accuracy and
+      Stability of Numerical Algorithms, 2nd edition, section 4.2), or (n - 1)·u to nearest where that is less;
+    - sequential in another rounding: γ(n - 1), with γ(k) = k·u / (1 - k·u), while k·u < 1 (section 3.1),
 
     and what rounding the terms and the result may add. There is none if anything overflows.
 
@@ -152,7 +153,7 @@ def accumulate_equal(
     if math.isfinite(held) and not add.overflowed:
         each = Fraction(held)
         allowed = _bound(abs(each) * count, abs(each - exact) * count, count, (fmt, wide, order, rounding))
-    return _accumulation((fmt, wide, order, rounding), count, value, exact * count, allowed, stalled)
+    return _accumulation((fmt, wide, order, rounding), count, value, exact * count, allowed, stalled=stalled)
 
 
 class _Adder:
@@ -241,13 +242,14 @@ def _bound(
         return None
     nearest = rounding in {"nearest-even", "nearest-away"}
     unit = Fraction(wide.epsilon) / (2 if nearest else 1)
-    height = count - 1 if order == "sequential" else (count - 1).bit_length()
-    if order == "sequential" and nearest:
-        share = height * unit
-    elif height * unit < 1:
-        share = height * unit / (1 - height * unit)
+    every = (count - 1) * unit
+    if order == "pairwise":
+        share = (1 + unit) ** (count - 1).bit_length() - 1
+        share = min(share, every) if nearest else share
     elif nearest:
-        share = (count - 1) * unit  # Rump's bound holds for every order
+        share = every
+    elif every < 1:
+        share = every / (1 - every)
     else:
         return None
     in_sum = magnitude * share
@@ -259,7 +261,7 @@ def _bound(
 
 
 def _accumulation(
-    way: _Way, count: int, value: float, exact: Fraction, bound: Fraction | None, stalled: int | None = None
+    way: _Way, count: int, value: float, exact: Fraction, bound: Fraction | None, *, stalled: int | None = None
 ) -> Accumulation:
     fmt, wide, order, _ = way
     finite = math.isfinite(value)

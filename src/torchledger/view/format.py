@@ -37,14 +37,17 @@ def value_screen(text: str, rows: Sequence[ValueRow]) -> tuple[Block, ...]:
 
 
 def drawn_bits(pattern: str, layout: str) -> tuple[str, ...]:
-    """A pattern in boxes, with the letters of its fields below: s sign, e exponent, m mantissa, i integer.
+    r"""A pattern in boxes, with the letters of its fields below: s sign, e exponent, m mantissa, i integer.
 
-    >>> print(*drawn_bits("0 11 1", "s ee m"), sep="\\n")
+    >>> print(*drawn_bits("0 11 1", "s ee m"), sep="\n")
     │0│11│1│
      s ee m
     """
     fields = pattern.split(" · ")
-    return (" · ".join(f"│{field.replace(' ', '│')}│" for field in fields), " · ".join(f" {f} " for f in layout.split(" · ")).rstrip())
+    return (
+        " · ".join(f"│{field.replace(' ', '│')}│" for field in fields),
+        " · ".join(f" {f} " for f in layout.split(" · ")).rstrip(),
+    )
 
 
 def format_screen(row: Mapping[str, Any]) -> tuple[Block, ...]:
@@ -100,7 +103,10 @@ def _block_facts(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "elements", f"{row['element']}, up to ±{row['element_max']:.9g}"
     yield "scale", f"{row['scale']} for {row['block_size']} elements{tensor}"
     bits, size = row["bits"], row["block_size"]
-    yield "memory", f"{bits} + 8/{size} = {row['bits_per_element']:.9g} bits = {row['bytes_per_element']:.9g} bytes an element"
+    yield (
+        "memory",
+        f"{bits} + 8/{size} = {row['bits_per_element']:.9g} bits = {row['bytes_per_element']:.9g} bytes an element",
+    )
     yield "largest", f"{row['max']:.9g}, under the largest scale"
     yield "smallest", f"{row['smallest']:.9g}, under the smallest scale"
 
@@ -134,7 +140,14 @@ def formats_screen(rows: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     if any(row["family"] == "float" for row in rows):
         screen.append(formats_table(rows))
     integers = tuple(
-        Row((row["name"], str(row["bits"]), str(row["bytes_per_element"]), *(f"{row[k]:.9g}" for k in ("min", "max", "step"))))
+        Row(
+            (
+                row["name"],
+                str(row["bits"]),
+                str(row["bytes_per_element"]),
+                *(f"{row[k]:.9g}" for k in ("min", "max", "step")),
+            )
+        )
         for row in rows
         if row["family"] == "integer"
     )
@@ -168,10 +181,18 @@ def tensor_screen(shape: Sequence[int], sizes: Mapping[str, int], formats: Seque
         elements *= size
     written = " × ".join(group_digits(size) for size in shape) or "scalar"
     rows = (
-        Row((fmt.name, f"{fmt.bytes_per_element:.9g}", group_digits(sizes[fmt.name]), format_bytes(sizes[fmt.name])))
+        Row(
+            (
+                fmt.name,
+                f"{fmt.bytes_per_element:.9g}",
+                group_digits(sizes[fmt.name]),
+                format_number(sizes[fmt.name] / 2**20, 5),
+                format_bytes(sizes[fmt.name]),
+            )
+        )
         for fmt in formats
     )
-    columns = ("<format", "bytes an element", "bytes", "in all")
+    columns = ("<format", "bytes an element", "bytes", "MiB", "in all")
     return (Table(columns, tuple(rows), f"a tensor of {written} = {group_digits(elements)} elements"),)
 
 
