@@ -1,4 +1,4 @@
-"""Parameters in 16 bit: FLOPs, kept bytes, state and master copies by formula, by the trace, and as they are."""
+"""Parameters in 16 bit, products in 8: FLOPs, kept bytes, state, master copies by formula, by trace, as they are."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from torchledger.tracer import Recorder, trace_step
 from torchledger.trainer.optimizer import load_optimizer_state, optimizer_state
 from torchledger.trainer.step import build_step, example_batch
 
-NARROW = ("bf16-master", "bf16-moments", "bf16-pure")
+NARROW = ("bf16-master", "bf16-moments", "bf16-pure", "fp8")
 CONTRACTIONS = {"matmul", "attention"}
 
 
@@ -38,7 +38,7 @@ def _contractions(ledger):
 
 
 @BY_NAME
-@pytest.mark.parametrize(("precision", "attention"), [("bf16-pure", "math"), ("bf16-master", "fused")])
+@pytest.mark.parametrize(("precision", "attention"), [("bf16-pure", "math"), ("bf16-master", "fused"), ("fp8", "math")])
 def test_flops_and_kept_bytes_by_formula_are_the_traces(spec, precision, attention):
     """Of every architecture, line by line in the format of the products; the peak is within 3 %."""
     recipe = _recipe(precision, attention)
@@ -94,4 +94,4 @@ def test_what_goes_out_comes_back_and_goes_on_bit_for_bit(precision, kind):
     after = [optimizer_state(step.model, step.optimizer) for step in (first, second)]
     assert after[0].keys() == after[1].keys()
     assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])
-    assert any(name.endswith(".master") for name in state) == (precision == "bf16-master")
+    assert any(name.endswith(".master") for name in state) == (precision in {"bf16-master", "fp8"})

@@ -23,7 +23,27 @@ def test_tf32_is_refused_where_no_unit_runs_it():
         choose_precision("tf32", CPU, **SIZES)
 
 
-@pytest.mark.parametrize("asked", ["fp8", "mxfp8", "nvfp4", "fp16-master"])
+def test_fp8_is_refused_where_no_unit_runs_it(monkeypatch):
+    """An A100 (8.0) has no FP8 units and an H100 (9.0) has; AMD's have other FP8 formats; MPS has none."""
+    cuda = torch.device("cuda")
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (8, 0))
+    with pytest.raises(PrecisionError, match=r"from compute capability 8\.9 on .*this one has 8\.0: use bf16"):
+        choose_precision("fp8", cuda, **SIZES)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
+    assert choose_precision("fp8", cuda, **SIZES).precision == "fp8"
+    with pytest.raises(PrecisionError, match="mps has none"):
+        choose_precision("fp8", torch.device("mps"), **SIZES)
+    monkeypatch.setattr("torch.version.hip", "6.4")
+    with pytest.raises(PrecisionError, match="ROCm has none"):
+        choose_precision("fp8", cuda, **SIZES)
+
+
+def test_fp8_on_a_cpu_is_told_to_be_slow():
+    """It is taken there for its arithmetic, and nobody should think that it is fast."""
+    assert "a CPU has no FP8 units" in choose_precision("fp8", CPU, **SIZES).reason
+
+
+@pytest.mark.parametrize("asked", ["mxfp8", "nvfp4", "fp16-master"])
 def test_what_only_the_planner_knows_is_refused_by_name(asked):
     with pytest.raises(PrecisionError, match=f"{asked} is known to planner and formulas"):
         choose_precision(asked, CPU, **SIZES)
@@ -39,7 +59,7 @@ def test_tf32_is_a_switch_that_is_put_back():
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-@pytest.mark.parametrize("asked", ["fp32", "bf16", "bf16-master", "bf16-moments", "bf16-pure"])
+@pytest.mark.parametrize("asked", ["fp32", "bf16", "bf16-master", "bf16-moments", "bf16-pure", "fp8"])
 def test_what_is_asked_for_is_taken_without_a_probe(asked):
     """A format that is named is taken, and nothing is timed."""
     choice = choose_precision(asked, CPU, **SIZES)

@@ -11,7 +11,7 @@ from torchledger.trainer.unbuilt import require_built_recipe, require_spreadable
 
 SPEC = ModelSpec("tiny", 50, 16, 2, 16, AttentionSpec(2), MlpSpec(24))
 UNBUILT = {
-    "precision": "fp8",
+    "precision": "mxfp8",
     "offload_activations": 0.5,
     "offload_optimizer": True,
 }

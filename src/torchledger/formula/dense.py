@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchledger import ops
-from torchledger.formula.narrow import narrow_linear
+from torchledger.formula.narrow import narrow_linear, runs_narrow
 from torchledger.formula.pointwise import add, scaled
 from torchledger.formula.tape import Tape
 from torchledger.formula.value import Value
@@ -29,7 +29,7 @@ def linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool = Fal
         bias: whether it has one.
         inner: a layer of attention or MLP, which may have an adapter beside it (LoRA) and may run in FP8.
     """
-    if inner and tape.formats.narrow:
+    if inner and tape.formats.narrow and runs_narrow(x.shape[-1], outputs):
         y = narrow_linear(tape, path, x, outputs, bias=bias)
     else:
         y = _linear(tape, path, x, outputs, bias=bias, trains=tape.trains)

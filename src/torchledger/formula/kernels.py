@@ -16,6 +16,7 @@ Attention = Literal["eager", "scores", "flash"]
 Chains = Literal["eager", "fused", "compiled"]
 Loss = Literal["eager", "vocabulary parallel", "compiled"]
 Selective = Literal["core", "operations"]
+Casts = Literal["at once", "eager"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Kernels:
             torchtitan/distributed/activation_checkpoint.py).
         keeps_narrow: linear layers in FP8 and narrower keep the cast operand instead of the one that was cast
             (TransformerEngine), not the other way round (torchao).
+        casts: how an operand becomes FP8: `at once` in one kernel, with a scale that is known or is a block's; `eager`
+            by single operations, with a scale from a first pass for the largest magnitude (the trainer's `fp8`).
         source: where its rules come from.
     """
 
@@ -51,12 +54,25 @@ class Kernels:
     loss: Loss = "eager"
     selective: Selective = "core"
     keeps_narrow: bool = False
+    casts: Casts = "at once"
     source: str = ""
 
 
 _SETS = (
-    Kernels("cpu", "cpu", "eager", source="PyTorch 2.13 on the CPU, which the traces of tests/agree hold it to"),
-    Kernels("cuda", "cuda", "eager", source="PyTorch 2.13 eager on CUDA, which the traces of tests/agree hold it to"),
+    Kernels(
+        "cpu",
+        "cpu",
+        "eager",
+        casts="eager",
+        source="PyTorch 2.13 on the CPU, which the traces of tests/agree hold it to",
+    ),
+    Kernels(
+        "cuda",
+        "cuda",
+        "eager",
+        casts="eager",
+        source="PyTorch 2.13 eager on CUDA, which the traces of tests/agree hold it to",
+    ),
     Kernels(
         "flash",
         source="PyTorch eager with flash-attn: github.com/mosaicml/llm-foundry llmfoundry/models/layers/attention.py, "

@@ -130,6 +130,8 @@ class _Backward:
         incoming = [self.gradients.pop(each) for each in set(operation.made) if each in self.gradients]
         remade: Amount = sum(storages[value.storage].num_bytes for value in operation.remade)
         extra: Amount = remade
+        for group in operation.beside:
+            self.most = max(self.most, self.now + sum(storages[each].num_bytes for each in group))
         if operation.over:  # the gradient takes the place of what was kept
             for value in operation.reads[:1]:
                 self.gradients[value.storage] = _Buffer(storages[value.storage].num_bytes)

@@ -61,6 +61,7 @@ class Operation:
         passes: of so many of its first operands the gradient is that of its result, the same memory.
         over: its gradient is written over what it saved.
         region: number of the checkpoint that it runs in; 0 is none.
+        beside: storages alive together in its backward pass, before it has made a gradient; one group at a time.
     """
 
     reads: tuple[Value, ...]
@@ -72,6 +73,7 @@ class Operation:
     passes: int
     over: bool
     region: int
+    beside: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,7 @@ class Tape:
         holds: Sequence[Value] = (),
         passes: int = 0,
         over: bool = False,
+        beside: Sequence[Sequence[Value]] = (),
     ) -> Value:
         """One operation: forward pieces run and make `made`; it keeps storages and runs backward if it has a gradient.
 
@@ -235,6 +238,7 @@ class Tape:
             holds: what is alive meanwhile, by a name of whoever calls it.
             passes: of so many of its first operands the gradient is that of its result, in the same memory.
             over: its gradient is written over what it kept.
+            beside: what its backward pass makes for itself, by what is alive together.
 
         Returns:
             The result, without a gradient where nothing above it has one.
@@ -259,6 +263,7 @@ class Tape:
                 passes,
                 over,
                 self._region,
+                tuple(tuple(value.storage for value in group) for group in beside),
             )
         )
         return made[0] if made[0].requires_grad == requires else replace(made[0], requires_grad=requires)

@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from torchledger.trainer.fp8 import fp8_linear
+
 __all__ = ["ADAPTER_ALPHA", "Embedding", "Linear"]
 
 #: An adapter of rank r counts 16/r times (LoRA, arXiv:2106.09685, section 4.1: α/r, with α left alone when r changes;
@@ -17,9 +19,11 @@ class Linear(nn.Linear):
 
     Attributes:
         rank: of the low-rank adapter beside it; 0 is none.
+        is_narrow: whether its own products run in FP8; an adapter's never do.
     """
 
     rank: int = 0
+    is_narrow: bool = False
 
     def reset_parameters(self) -> None:
         """Draw nothing."""
@@ -33,7 +37,7 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """The map, and the adapter's if there is one."""
-        y = super().forward(input)
+        y = fp8_linear(input, self.weight, self.bias) if self.is_narrow else super().forward(input)
         if not self.rank:
             return y
         beside: Tensor = self.lora_b(self.lora_a(input))

@@ -1,11 +1,13 @@
-"""A model stored in 16 bit, and the FP32 copies that its optimizer updates."""
+"""A model stored in 16 bit, the FP32 copies that its optimizer updates, and the linear maps that compute in FP8."""
 
 import torch
 from torch import Tensor, nn
 
+from torchledger.formula.narrow import runs_narrow
 from torchledger.formula.precision import FORMATS
+from torchledger.trainer.linear import Linear
 
-__all__ = ["narrow"]
+__all__ = ["narrow", "narrow_products"]
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -39,3 +41,19 @@ def narrow(model: nn.Module, precision: str) -> dict[Tensor, Tensor]:
                     masters[small] = parameter.detach()
             setattr(module, name, narrowed[parameter])
     return masters
+
+
+def narrow_products(model: nn.Module, precision: str) -> None:
+    """Let the linear maps of attention and MLP compute in the narrow format of `precision`; nothing where it has none.
+
+    Embedding, head and what maps in and out of an embedding are outside of the layers, a router is no linear map, and
+    adapters come later: they stay in 16 bit. So does a map whose sizes are no multiples of 16.
+
+    Args:
+        model: one of `model.build`.
+        precision: `Recipe.precision`.
+    """
+    if FORMATS[precision].narrow:
+        for name, module in model.named_modules():
+            if isinstance(module, Linear) and {"attention", "mlp"} & set(name.split(".")):
+                module.is_narrow = runs_narrow(module.in_features, module.out_features)

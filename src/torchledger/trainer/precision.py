@@ -20,13 +20,14 @@ __all__ = [
     "tensor_float_32",
 ]
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-master", "bf16-moments", "bf16-pure"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-master", "bf16-moments", "bf16-pure", "fp8"]
 #: Every precision that this trainer runs, somewhere.
 BUILT: tuple[str, ...] = get_args(Precision)
 
 PROBE_S = 0.1  # for each format
 PROBE_TOKENS = 4096  # rows at most: more change the time per row no further, and would take memory
 _AMPERE = (8, 0)  # compute capability of the first GPUs with TF32 (NVIDIA A100 whitepaper, 2020)
+_ADA = (8, 9)  # of the first with FP8 (NVIDIA Ada GPU architecture whitepaper, 2022), which torch._scaled_mm asks for
 FASTER = 1.05  # a format with fewer bits has to pay for them
 
 
@@ -83,6 +84,8 @@ def tensor_float_32() -> Iterator[None]:
 def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: int, inner: int) -> PrecisionChoice:
     """The precision to train in.
 
+    FP8 is taken where it is asked for and nowhere else: it changes what is computed, and no probe of speed sees that.
+
     `auto` on a CPU times one linear layer, forward and backward, in both formats: without bfloat16 units (AVX512_BF16,
     AMX) bfloat16 is emulated there and several times slower. On a GPU with bfloat16 units it is taken without a probe.
 
@@ -95,23 +98,11 @@ def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: i
 
     Raises:
         PrecisionError: fp16 on a CPU, where it is many times slower than fp32 (2048³ matmul, two Zen 4 cores: 3 against
-            195 GFLOP/s); tf32 where there are no units for it; and what only the planner knows.
+            195 GFLOP/s); tf32 and fp8 on a GPU without units for it; and what only the planner knows.
     """
-    if asked == "fp16":
-        if device.type == "cpu":
-            raise PrecisionError(
-                "fp16 cannot be trained on a CPU: torch's fp16 kernels there are many times slower than its fp32 ones; "
-                "use bf16 or fp32"
-            )
-        if device.type != "cuda":
-            raise PrecisionError(f"fp16 needs loss scaling, which torch does on CUDA, not on {device.type}; use fp32")
-    if asked == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < _AMPERE):
-        raise PrecisionError(
-            f"tf32 is a mode of the matrix units of CUDA GPUs from Ampere on; this {device.type} device has none: "
-            "use fp32 or bf16"
-        )
+    _require_units(asked, device)
     if asked in BUILT:
-        return PrecisionChoice(cast("Precision", asked), f"precision {asked}, as asked")
+        return PrecisionChoice(cast("Precision", asked), f"precision {asked}, as asked{_told(asked, device)}")
     if asked != "auto":
         raise PrecisionError(_unbuilt(asked))
     if device.type == "cuda":
@@ -126,6 +117,43 @@ def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: i
     chosen: Precision = "bf16" if faster else "fp32"
     reason = f"precision {chosen}: a linear layer takes a core {bf16_s:.2g} s in bf16 here and {fp32_s:.2g} s in fp32"
     return PrecisionChoice(chosen, reason, fp32_s, bf16_s)
+
+
+def _require_units(asked: str, device: torch.device) -> None:
+    """Refuse a format that nothing on the device computes in, or only so slowly that nobody wants it.
+
+    FP8 on a CPU is let through: torch computes its products there in FP32, which is no faster but the same arithmetic,
+    so that what it does to a model can be seen without a GPU.
+    """
+    if asked == "fp16":
+        if device.type == "cpu":
+            raise PrecisionError(
+                "fp16 cannot be trained on a CPU: torch's fp16 kernels there are many times slower than its fp32 ones; "
+                "use bf16 or fp32"
+            )
+        if device.type != "cuda":
+            raise PrecisionError(f"fp16 needs loss scaling, which torch does on CUDA, not on {device.type}; use fp32")
+    if asked == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < _AMPERE):
+        raise PrecisionError(
+            f"tf32 is a mode of the matrix units of CUDA GPUs from Ampere on; this {device.type} device has none: "
+            "use fp32 or bf16"
+        )
+    if asked == "fp8" and device.type != "cpu":
+        if device.type != "cuda" or torch.version.hip is not None:
+            kind = device.type if torch.version.hip is None else "ROCm"
+            raise PrecisionError(f"fp8 is built on torch's products for CUDA GPUs; {kind} has none of them: use bf16")
+        if (found := torch.cuda.get_device_capability(device)) < _ADA:
+            raise PrecisionError(
+                f"fp8 needs matrix units that CUDA GPUs have from compute capability {_ADA[0]}.{_ADA[1]} on (Ada, "
+                f"Hopper, Blackwell); this one has {found[0]}.{found[1]}: use bf16 or bf16-master"
+            )
+
+
+def _told(asked: str, device: torch.device) -> str:
+    """What should be known of a format that is taken as asked."""
+    if asked == "fp8" and device.type == "cpu":
+        return ": a CPU has no FP8 units, so its products run in FP32 on the rounded values, slower than bf16 or fp32"
+    return ""
 
 
 def _unbuilt(precision: str) -> str:

@@ -217,7 +217,7 @@ def _decide(config: RunConfig, spec: ModelSpec, device: torch.device) -> tuple[R
         asked, device, tokens=tokens, hidden=spec.hidden_size, inner=spec.mlp.intermediate_size
     )
     recipe = replace(recipe, precision=precision.precision)
-    if config.precision == "auto":
+    if config.precision == "auto" or precision.precision == "fp8":
         reasons.append(precision.reason)
     if config.attention == "auto":
         kernel = choose_kernel(spec, recipe, device)

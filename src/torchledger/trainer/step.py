@@ -18,8 +18,9 @@ from torchledger.trainer.init import learning_rate_scales
 from torchledger.trainer.initial_weights import give_values
 from torchledger.trainer.loss_scale import LossScale
 from torchledger.trainer.model import Transformer, build
-from torchledger.trainer.narrowing import narrow
+from torchledger.trainer.narrowing import narrow, narrow_products
 from torchledger.trainer.optimizer import build_optimizer
+from torchledger.trainer.placeholders import fill, placeholders
 from torchledger.trainer.precision import autocast, tensor_float_32
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.targets import target_shares
@@ -191,14 +192,19 @@ def build_step(
     is_alone = strategy is None or strategy.num_ranks == 1
     if strategy is not None and not is_alone:
         require_spreadable(recipe, strategy)
-    model = build_model(spec, recipe)
     parallel = None if strategy is None or is_alone else _parallel(strategy)
+    is_sharded = parallel is not None and parallel.is_sharded
+    with placeholders() if is_sharded else contextlib.nullcontext():
+        model = build_model(spec, recipe)
     if parallel is not None:
         parallel.split(model)
+    if parallel is not None and is_sharded:  # before there are values, so that no rank ever holds all of them
+        parallel.spread(model)
+        fill(model, torch.get_default_device())
     if initialized:
         give_values(model, recipe, weights)
     masters = narrow(model, recipe.precision)
-    if parallel is not None:
+    if parallel is not None and not is_sharded:
         parallel.spread(model)
     scales = learning_rate_scales(model, recipe)
     optimizer = build_optimizer(model, recipe.optimizer, recipe.precision, masters=masters, scales=scales)
@@ -226,6 +232,7 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
         load_balance=recipe.load_balance,
         sequence_length=recipe.sequence_length,
     )
+    narrow_products(model, recipe.precision)
     if recipe.lora_rank:
         adapt(model, recipe.lora_rank)
     freeze(model, recipe)

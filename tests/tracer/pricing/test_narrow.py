@@ -25,8 +25,8 @@ BF16, INT8, FP8, FP4 = torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.fl
 @pytest.mark.parametrize(
     ("op", "left", "right", "number_format"),
     [
-        ("aten._scaled_mm", (M, K, FP8), (K, N, FP8), "fp8_e4m3"),
-        ("aten._scaled_mm_v2", (M, K, FP8), (K, N, FP8), "fp8_e4m3"),
+        ("aten._scaled_mm", (M, K, FP8), (K, N, FP8), "fp8"),
+        ("aten._scaled_mm_v2", (M, K, FP8), (K, N, FP8), "fp8"),
         ("aten._scaled_mm_v2", (M, K // 2, FP4), (K // 2, N, FP4), "float4_e2m1fn_x2"),
         ("aten._int_mm", (M, K, INT8), (K, N, INT8), "int8"),
         ("aten._weight_int8pack_mm", (M, K, BF16), (N, K, INT8), "bf16"),
@@ -61,7 +61,7 @@ def test_a_quantised_layer_multiplies_in_eight_bits(op):
 @pytest.mark.parametrize("op", ["_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"])
 def test_grouped_products(left, right, flops, op):
     """Whatever is shared out among the groups, each of it meets one group."""
-    dtype, number_format = (BF16, "bf16") if op == "_grouped_mm" else (FP8, "fp8_e4m3")
+    dtype, number_format = (BF16, "bf16") if op == "_grouped_mm" else (FP8, "fp8")
     named = {"self": _meta(*left, dtype=dtype), "mat2": _meta(*right, dtype=dtype)}
     if len(left) + len(right) < 6:
         named["offs"] = _meta(4, dtype=torch.int32)

@@ -118,8 +118,9 @@ def _format(signature: Signature, results: tuple[TensorMeta, ...]) -> str:
     op = signature.op.split(".")[1]
     if op in FORMATS and not signature.op.startswith("aten.linear"):
         return FORMATS[op]
-    if op in IN_FIRST_FORMAT:
-        return number_format(operands[0].dtype)
+    if op in IN_FIRST_FORMAT:  # one unit multiplies both formats of FP8, also one with the other: peaks are of `fp8`
+        name = number_format(operands[0].dtype)
+        return "fp8" if name.startswith("fp8_") else name
     overload_is_product = op in {"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linear"}
     candidates = [*operands[-2:], *results] if overload_is_product else [*results, *operands]
     for meta in candidates:
