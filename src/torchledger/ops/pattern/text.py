@@ -63,17 +63,11 @@ class Pattern:
         )
         right: list[Group] = []
         for group in self.right:
-            if group == (ELLIPSIS,) and not self._is_grouped(ELLIPSIS):
+            if group == (ELLIPSIS,) and not _is_grouped(self.text.partition("->")[2]):
                 right.extend((axis,) for axis in axes)
             else:
                 right.append(tuple(one for axis in group for one in (axes if axis == ELLIPSIS else (axis,))))
         return Pattern(self.text, left, tuple(right))
-
-    def _is_grouped(self, axis: str) -> bool:
-        """Whether the right side has the axis in parentheses."""
-        right = self.text.partition("->")[2]
-        before = right[: right.find(axis)]
-        return before.count("(") > before.count(")")
 
 
 def size_of_nameless(axis: str) -> int | None:
@@ -113,7 +107,7 @@ def _mistakes(pattern: Pattern, operation: Operation) -> list[str]:
         for axis in dict.fromkeys((*left, *right))
         if left.count(axis) > 1 or right.count(axis) > 1
     ]
-    if ELLIPSIS in left and (ELLIPSIS,) not in pattern.left:
+    if ELLIPSIS in left and _is_grouped(pattern.text.partition("->")[0]):
         mistakes.append(f"`...` cannot stand in parentheses on the left of {pattern.text!r}")
     gone = [axis for axis in dict.fromkeys(left) if axis not in right]
     new = [axis for axis in dict.fromkeys(right) if axis not in left]
@@ -125,6 +119,12 @@ def _mistakes(pattern: Pattern, operation: Operation) -> list[str]:
     if new and operation != "repeat":
         mistakes.append(f"{operation} makes no new axis: {_listed(new)} of the right side is not on the left")
     return mistakes
+
+
+def _is_grouped(side: str) -> bool:
+    """Whether `...` stands in parentheses, where it is a part of a dimension and not some dimensions."""
+    before = side[: side.find(ELLIPSIS)]
+    return before.count("(") > before.count(")")
 
 
 def _listed(axes: list[str]) -> str:
