@@ -46,6 +46,11 @@ class Parallel:
         self._wrapped: DistributedDataParallel | None = None
         self._replicated: FSDPModule | None = None
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank keeps a share of whole parameters, and of nothing that is split otherwise too."""
+        return self.strategy.shard_level > 0 and self.strategy.tensor_parallel == 1
+
     def split(self, model: Transformer) -> None:
         """Tensor parallelism, before first values are drawn."""
         strategy = self.strategy
