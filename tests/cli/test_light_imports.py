@@ -13,6 +13,7 @@ HELP_MAY_LOAD = {
     "torchledger.cli.main",
     "torchledger.cli.documented",
     "torchledger.cli.failure",
+    "torchledger.cli.lazy",
 }
 
 #: What no answer by arithmetic may load, in a pipe.
