@@ -67,6 +67,39 @@ def test_a_view_works_or_says_why_not(ask):
     assert "joins dimensions 0 and 1" in out
 
 
+def test_a_shape_may_have_names_of_its_own(ask):
+    """A size n of the shape is cut into h and d by the pattern."""
+    words = ("explain", "rearrange", "b (h d) -> b h d", "--shape", "b n", "b=2", "n=12", "h=3", "--json")
+    answer = ask(*words).json
+    assert answer["answer"]["after"]["shape"] == [2, 3, 4]
+    assert answer["question"]["sizes"] == {"b": 2, "h": 3, "d": 4}
+
+
+def test_many_operands_are_told_not_to_be_searched(ask):
+    """Eleven scalars: torch's order, and a line that says so."""
+    answer = ask("explain", "einsum", ",".join("a" * 11) + "->a", "a=2", "--json").json
+    assert answer["answer"]["paths"]["best"] is None
+    assert any("no other order was searched" in line for line in answer["assumptions"])
+
+
+def test_a_chip_of_ones_own(ask, tmp_path):
+    """Half of an H100's bandwidth doubles the ridge."""
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[mine]\nextends = "h100-sxm"\nname = "Mine"\naliases = []\nmemory.bytes_per_s = 1.675e12\n'
+        'confidence = "low"\ndate = "2026-11-30"\nsource = "https://example.com"\nnotes = ""\n'
+    )
+    words = ("explain", "einsum", "ij,jk->ik", "i=8", "j=8", "k=8", "--dtype", "bf16", "--json")
+    one = ask(*words, "--on", "h100").json["answer"]["roofline"]
+    two = ask(*words, "--on", "mine", "--catalog", path).json["answer"]["roofline"]
+    assert two["ridge_flops_per_byte"] == 2 * one["ridge_flops_per_byte"]
+
+
+def test_a_scalar_has_a_view(ask):
+    """The shape of nothing is written `()`."""
+    assert "x.view(())" in ask("explain", "view", "1", "").out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -84,6 +117,7 @@ def test_a_view_works_or_says_why_not(ask):
         (("einsum", "ij,jk->ik", "i=1", "j=1", "k=1", "--on", "h1000"), "h1000"),
         (("view", "2 3", "7"), "7 elements"),
         (("view", "b q", "z 4"), "q in 'b q' has no size; write q=...\nz in"),
+        (("view", "2 3", "6", "q=2"), "q stands in neither shape"),
         (("view", "2 3", "6", "--dtype", "fp4_e2m1"), "no strides"),
         (("view", "2 3", "6", "--dtype", "fp12"), "unknown number format"),
     ],

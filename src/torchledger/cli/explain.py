@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,6 +17,7 @@ from torchledger.ops.pattern import (
     Roofed,
     Transformed,
     einsum,
+    names_in,
     operand_name,
     read_shape,
     read_sizes,
@@ -23,6 +25,7 @@ from torchledger.ops.pattern import (
     transform,
     view,
 )
+from torchledger.ops.pattern.path import MOST_SEARCHED
 from torchledger.ops.piece import Piece
 from torchledger.view.explain import einsum_screen, transformed_screen, viewed_screen
 from torchledger.view.explain_record import einsum_record, transformed_record, viewed_record
@@ -33,6 +36,7 @@ _CONTEXT = {"ignore_unknown_options": True}
 _BYTES = "each operand is read once and each result written once; strides count elements"
 _CONTIGUOUS = "the tensor is contiguous; --stride says otherwise"
 _LEFT_TO_RIGHT = "torch.einsum goes left to right unless opt_einsum is installed"
+_NOT_SEARCHED = f"more than {MOST_SEARCHED} operands: left to right, no other order was searched"
 
 
 @click.group()
@@ -47,6 +51,13 @@ def _options(function: Function) -> Function:
     """The options that every explanation has."""
     for add in (
         json_option,
+        click.option(
+            "--catalog",
+            "own_files",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A TOML file with chips of your own (may be repeated).",
+        ),
         click.option(
             "--on", "chip", metavar="CHIP", shell_complete=chip_names, help="Hold it under the roofline of a chip."
         ),
@@ -125,8 +136,10 @@ def reduce_command(pattern: str, reduction: str, sizes: tuple[str, ...], **told:
 def _transform(pattern: str, operation: str, sizes: tuple[str, ...], told: dict[str, Any]) -> None:
     known = read_sizes(sizes)
     shape, stride = _read_all(known, (told["shape"], 1), (told["stride"], 0))
+    of_shape = names_in(told["shape"] or "") - names_in(pattern)
+    of_axes = {name: size for name, size in known.items() if name not in of_shape}
     answer: Transformed = transform(
-        pattern, operation, known, shape=shape, stride=stride, element_bytes=_element_bytes(told["dtype"])
+        pattern, operation, of_axes, shape=shape, stride=stride, element_bytes=_element_bytes(told["dtype"])
     )
     roofs = _roofs(answer.pieces, told)
     assumptions = [_BYTES, *([_CONTIGUOUS] if stride is None else [])]
@@ -175,6 +188,8 @@ def einsum_command(equation: str, sizes: tuple[str, ...], path: str, strides: tu
     assumptions = [_BYTES, *([] if strides else ["operands are contiguous; --stride says otherwise"])]
     if len(answer.operands) > 2:
         assumptions.append(_LEFT_TO_RIGHT)
+    if len(answer.operands) > MOST_SEARCHED and path == "best":
+        assumptions.append(_NOT_SEARCHED)
     if told["as_json"]:
         question = {"equation": equation, "sizes": known, "dtype": told["dtype"], "path": path}
         show_json("explain.einsum", question, einsum_record(answer, roofs), assumptions)
@@ -211,6 +226,9 @@ def _strides(texts: Sequence[str], equation: str) -> dict[int, tuple[int, ...]]:
 def view_command(shape: str, new_shape: str, sizes: tuple[str, ...], stride: str | None, **told: Any) -> None:
     """Whether `view` has a shape, why not, and what works. One new size may be -1."""
     known = read_sizes(sizes)
+    unused = [name for name in known if name not in names_in(f"{shape} {new_shape} {stride or ''}")]
+    if unused:
+        raise PatternError(f"{', '.join(unused)} stands in neither shape; leave the size out")
     before, wanted, steps = _read_all(known, (shape, 1), (new_shape, -1), (stride, 0))
     answer = view(before or (), wanted or (), stride=steps, element_bytes=_element_bytes(told["dtype"]))
     roofs = _roofs(answer.pieces, told)
@@ -246,5 +264,7 @@ def _element_bytes(dtype: str) -> int:
 
 
 def _roofs(pieces: Sequence[Piece], told: dict[str, Any]) -> Roofed | None:
-    chip = told["chip"]
-    return None if chip is None else roofed(pieces, machine.get(chip), formats.get(told["dtype"]).name)
+    if told["chip"] is None:
+        return None
+    catalog = machine.load(told["own_files"]) if told["own_files"] else None
+    return roofed(pieces, machine.get(told["chip"], catalog=catalog), formats.get(told["dtype"]).name)

@@ -41,10 +41,10 @@ def transformed_screen(answer: Transformed, roofs: Roofed | None, assumptions: S
 
 def viewed_screen(answer: Viewed, roofs: Roofed | None, assumptions: Sequence[str]) -> Screen:
     """A tensor asked for another shape."""
-    shape = ", ".join(map(str, answer.wanted))
+    shape = ", ".join(map(str, answer.wanted)) or "()"
     before = ("tensor", _placed(answer.before, answer.element_bytes))
     if answer.after is not None:
-        headline = Lines((f"({shape}) is a view: no byte moves",), mark="headline")
+        headline = Lines((f"{answer.wanted} is a view: no byte moves",), mark="headline")
         view = ("view", _placed(answer.after, answer.element_bytes))
         return (headline, Facts((before, view, ("torch", f"x.view({shape})"))), *assumed(assumptions))
     facts = (

@@ -164,3 +164,8 @@ def test_operands_have_names_that_the_code_does_not_use():
     names = [operand_name(number) for number in range(30)]
     assert len(set(names)) == 30
     assert not {"t", "y"} & set(names)
+
+
+def test_torchs_order_is_kept_where_no_other_is_better():
+    """Three equal matrices: every order costs the same."""
+    assert einsum("ij,jk,kl->il", dict.fromkeys("ijkl", 4), path="best").path.pairs == ((0, 1), (1, 0))

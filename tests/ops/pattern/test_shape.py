@@ -1,6 +1,6 @@
 import pytest
 
-from torchledger.ops.pattern import PatternError, read_shape, read_sizes
+from torchledger.ops.pattern import PatternError, names_in, read_shape, read_sizes
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,8 @@ def test_every_wrong_size_is_told():
     with pytest.raises(PatternError) as told:
         read_sizes(["h", "=3", "s=x", "d=0", "b=1", "b=2"])
     assert len(str(told.value).splitlines()) == 5
+
+
+def test_names_of_a_text():
+    """Of shapes and of patterns; numbers are none."""
+    assert names_in("b (h2 d) 64 -> b ... d_k") == {"b", "h2", "d", "d_k"}

@@ -24,7 +24,7 @@ from torchledger.ops.pattern.errors import PatternError
 from torchledger.ops.pattern.layout import Layout
 from torchledger.ops.pattern.path import Path, all_at_once, best, left_to_right
 from torchledger.ops.pattern.roofed import Roofed, roofed
-from torchledger.ops.pattern.shape import read_shape, read_sizes
+from torchledger.ops.pattern.shape import names_in, read_shape, read_sizes
 from torchledger.ops.pattern.text import Pattern, parse
 from torchledger.ops.pattern.transform import REDUCTIONS, Step, Transformed, transform
 from torchledger.ops.pattern.viewing import Viewed, copied, flattest, view, why_no_view
@@ -49,6 +49,7 @@ __all__ = [
     "einsum",
     "flattest",
     "left_to_right",
+    "names_in",
     "operand_name",
     "parse",
     "parse_equation",

@@ -69,7 +69,8 @@ def einsum(
     Args:
         text: the equation, in torch's or in einops's way.
         sizes: of every index.
-        path: `left to right`, as torch goes where opt_einsum is not installed, or `best`.
+        path: `left to right`, as torch goes where opt_einsum is not installed, or `best`, which is searched for up to
+            `MOST_SEARCHED` operands.
         strides: of operands by their number; contiguous where nothing is given.
         element_bytes: bytes of an element.
 
@@ -89,8 +90,7 @@ def einsum(
         _layout(names, sizes, (strides or {}).get(number)) for number, names in enumerate(equation.operands)
     )
     names = tuple(operand_name(number) for number in range(len(layouts)))
-    search = best if path == "best" and len(layouts) <= MOST_SEARCHED else left_to_right
-    found = search(equation.operands, equation.output, sizes)
+    found = _path(path, equation, sizes)
     at_once = all_at_once(equation.operands, equation.output, sizes)
     order = (*equation.output, *equation.summed)
     rest = [operand_of(*each, order) for each in zip(names, equation.operands, layouts, strict=True)]
@@ -102,6 +102,15 @@ def einsum(
     lines = tuple(f"{each.result.code} = {each.code}" for each in steps)
     result = steps[-1].result.layout
     return Einsum(equation, sizes, names, layouts, found, steps, (), result, lines, at_once, element_bytes)
+
+
+def _path(asked: str, equation: Equation, sizes: Mapping[str, int]) -> Path:
+    """Torch's path where it is asked for, or no other is better, or there are too many operands to search."""
+    torchs = left_to_right(equation.operands, equation.output, sizes)
+    if asked != "best" or len(equation.operands) > MOST_SEARCHED:
+        return torchs
+    found = best(equation.operands, equation.output, sizes)
+    return found if (found.flops, found.largest) < (torchs.flops, torchs.largest) else torchs
 
 
 def _contracted(

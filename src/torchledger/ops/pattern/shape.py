@@ -20,6 +20,7 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
+_NAME = re.compile(r"[^\W\d]\w*")
 _SEPARATOR = re.compile(r"[\s,]+|(?<=\d)[x×](?=\d)")
 
 
@@ -88,6 +89,15 @@ def read_shape(text: str, sizes: Mapping[str, int], *, least: int = 1) -> tuple[
         shape.append(size)
     refuse(mistakes)
     return tuple(shape)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """The names that stand in a shape or a pattern.
+
+    >>> sorted(names_in("b s h*d 64"))
+    ['b', 'd', 'h', 's']
+    """
+    return frozenset(_NAME.findall(text))
 
 
 def _value(word: str, known: Mapping[str, int], text: str) -> int:
