@@ -20,7 +20,7 @@ from torchledger.auditor.precision_findings import Evidence, found
 from torchledger.auditor.precision_recipe import Recipe, candidates, checked, kept_in_fp32
 from torchledger.auditor.precision_scale import loss_scale
 from torchledger.auditor.precision_seen import Seen, watched
-from torchledger.auditor.precision_step import stepped, widened
+from torchledger.auditor.precision_step import master_of, stepped, widened
 from torchledger.auditor.precision_tables import facts, tables
 from torchledger.auditor.precision_updates import lost_epsilons, moved
 from torchledger.auditor.subject import Subject, left_as_it_was
@@ -142,19 +142,27 @@ def _run_own(subject: Subject, evidence: Evidence) -> None:
         fits = evidence.scale.value
         if fits is not None and scale > 1:
             scale = min(scale, fits)  # a scaler leaves steps out until it is there
+        masters: set[str] = set()
+
+        def note_masters() -> None:
+            named = subject.model.named_parameters()
+            masters.update(name for name, p in named if master_of(subject.optimizer, p) is not None)
+
         evidence.own = stepped(
             subject,
             subject.precision,
             loss_scale=scale,
             around=lambda: watched(subject.model, seen, values=False),
+            after=note_masters,
         )
+        evidence.masters = frozenset(masters)
         evidence.own_operations = seen.operations
         stored = sorted({_STORED[p.dtype] for p in subject.model.parameters() if p.dtype in _STORED})
         evidence.checks["as configured"] = checked(
             Recipe(subject.precision, {}, scale, " and ".join(stored) or "FP32"), evidence.own, evidence.reference
         )
         evidence.own_told = f"weights in {' and '.join(stored)}" if is_stored_low else ""
-    evidence.moved = moved(subject, evidence.reference, evidence.own if is_stored_low else None)
+    evidence.moved = moved(subject, evidence.reference, evidence.own if is_stored_low else None, evidence.masters)
     evidence.epsilons = lost_epsilons(subject)
 
 
@@ -167,7 +175,10 @@ def _advise(subject: Subject, evidence: Evidence) -> None:
 
     with widened(subject) as wide:
         for recipe in candidates(subject.precision, kept, evidence.scale):
-            if recipe.precision == "fp32":
+            own = evidence.checks.get("as configured")
+            if own is not None and own.recipe == recipe:
+                check = own
+            elif recipe.precision == "fp32":
                 check = checked(recipe, evidence.reference, evidence.reference)
             else:
                 step = stepped(wide, recipe.precision, kept=recipe.kept, loss_scale=recipe.loss_scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchledger.auditor.precision_census import Census
@@ -20,7 +20,8 @@ __all__ = ["Evidence", "found"]
 _GRADIENTS = ("activation gradient", "weight gradient")
 _MANY = 0.5  # of a tensor's gradients, or of all updates: fewer than half may be noise near 0
 _FEW = 0.001  # of all gradients
-_ROW_OFF = 0.01  # of a softmax's sum
+_ROW_OFF = 0.005  # of a softmax's sum: BF16 alone may be off by 2^-8, when all entries are alike
+_SUM_OFF = 0.05  # of a sum that is added up in 16 bit, one number after the other
 _NATS_OFF = 0.01  # of a logarithm of a softmax
 _ORDER = ("error", "warning", "note")
 
@@ -37,6 +38,7 @@ class Evidence:
         own: the step as it is configured, where that is not FP32 throughout.
         own_operations: of its forward pass.
         own_told: what it is stored in, where not FP32.
+        masters: parameters of which the optimizer keeps an FP32 copy.
         moved: what updates do to each parameter.
         epsilons: parameters whose optimizer's epsilon is 0 in their format.
         checks: each recipe that was run, against the reference.
@@ -50,6 +52,7 @@ class Evidence:
     own: Step | None = None
     own_operations: Operations | None = None
     own_told: str = ""
+    masters: Collection[str] = ()
     moved: tuple[Moved, ...] = ()
     epsilons: Mapping[str, float] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
@@ -180,18 +183,18 @@ def _vanishing(subject: Subject, evidence: Evidence) -> Iterator[Finding]:
     exponent = round(_log2(subject.loss_scale)) if is_fp16 else 0
     if is_fp16 and scale.exponent is not None:
         exponent = min(exponent, scale.exponent)
-    lost: list[tuple[float, str, str]] = []
+    lost: list[tuple[float, float, str, str]] = []
     numbers = held = 0
     for kind in _GRADIENTS:
         for place, census in evidence.kinds.get(kind, {}).items():
             share = census.lost("FP16", shift=exponent).share("to_zero")
             numbers += census.numbers
             if share > _MANY:
-                lost.append((share, place, kind))
+                lost.append((share * census.numbers, share, place, kind))
                 held += census.numbers
     if held <= _FEW * numbers:
         return  # a few biases that the loss does not depend on, as that of keys, whose gradients are rounding errors
-    share, place, kind = max(lost)
+    _, share, place, kind = max(lost)
     best = evidence.kinds[kind][place].lost("FP16", shift=scale.exponent or 0).share("to_zero")
     saves = f"2^{scale.exponent}, the largest that overflows nowhere, leaves {best:.1%} here" if scale.value else ""
     keeps = "" if best <= _MANY else "; keep this module in FP32, or train in bf16, whose smallest numbers are FP32's"
@@ -216,22 +219,30 @@ def _log2(scale: float) -> float:
 
 def _softmaxes(evidence: Evidence) -> Iterator[Finding]:
     for place, seen in (evidence.own_operations.softmaxes if evidence.own_operations is not None else {}).items():
-        if seen.off is None or not seen.off > (_NATS_OFF if seen.is_log else _ROW_OFF):
+        if seen.off is None:
             continue
-        if seen.is_log:
+        severity, total = "warning", seen.sums.get(seen.format, 1.0)
+        if seen.is_log and seen.off > _NATS_OFF:
             message = f"log_softmax of rows of {seen.length:,} is off by {seen.off:.2g} nats an entry in {seen.format}"
-        else:
+        elif not seen.is_log and seen.off > _ROW_OFF:
+            message = f"softmax of rows of {seen.length:,} in {seen.format}: a row's sum is off by {seen.off:.1%}"
+        elif abs(total - 1) > _SUM_OFF:
+            severity = "note"
             message = (
-                f"a softmax over {seen.length:,} entries in {seen.format} has rows whose sum is off by {seen.off:.1%}"
+                f"softmax of rows of {seen.length:,} in {seen.format}: added up in it one after the other, a "
+                f"row comes to {total:.3g}; torch's kernels add in FP32, a kernel of your own has to as well"
             )
+        else:
+            continue
         yield _finding(
-            "warning",
+            severity,
             place.rpartition(":")[0],
             message,
             "give it FP32: softmax(x.float(), -1), or cross_entropy(logits.float(), targets)",
             off=seen.off,
             length=seen.length,
             format=seen.format,
+            sum=total,
         )
 
 
@@ -242,12 +253,12 @@ def _noisy(subject: Subject, evidence: Evidence) -> Iterator[Finding]:
     kind = subject.precision.upper()
     noisy = {place: share for place, noise in evidence.seen.noise.items() if (share := noise.share(kind) or 0) > NOISY}
     if noisy:
-        place, share = max(noisy.items(), key=lambda each: each[1])
+        place, share = next(iter(noisy.items()))  # the first that ran: those after it may have it from there
         yield _finding(
             "warning",
             place,
             f"rounding its output to {kind} adds {share:.0%} of what the output varies by from row to row"
-            + (f"; {len(noisy)} modules like it" if len(noisy) > 1 else ""),
+            + (f"; the first of {len(noisy)} modules" if len(noisy) > 1 else ""),
             "take off what is common to all rows before, or keep the module in FP32",
             noise=share,
             modules=len(noisy),
@@ -272,10 +283,3 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
 
 def _instead(advised: Check | None) -> str:
     return f"train so: {advised.recipe.told()}" if advised is not None else "train in FP32"
-
-
-def worst(censuses: Mapping[str, Census], name: str, what: str) -> tuple[str, float]:
-    """The place of which a format loses the largest share."""
-    shares: Iterable[tuple[float, str]] = ((c.lost(name).share(what), place) for place, c in censuses.items())
-    share, place = max(shares, default=(0.0, ""))
-    return place, share

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
+from torchledger.auditor.errors import AuditError
 from torchledger.auditor.subject import Precision, Subject, left_as_it_was
 
-__all__ = ["Step", "in_fp32", "stepped", "widened"]
+__all__ = ["Step", "in_fp32", "master_of", "stepped", "wide", "widened"]
 
 _LOW = frozenset({torch.bfloat16, torch.float16})
 
@@ -71,6 +73,9 @@ def stepped(  # each is another way to run the same step
         loss_scale: what the loss is multiplied with before the backward pass, and gradients divided by after it.
         around: entered for the forward pass.
         after: called when the step is done and nothing is put back yet.
+
+    Raises:
+        AuditError: there is no loss, or nothing that it could teach.
     """
     with left_as_it_was(subject), torch.enable_grad():
         begin = time.perf_counter()
@@ -79,6 +84,8 @@ def stepped(  # each is another way to run the same step
             parameter.grad = None
         with around(), in_fp32(subject.model, kept):
             loss = subject.forward(precision)
+        if not loss.requires_grad:
+            raise AuditError(f"the loss of {subject.name} depends on no parameter that takes a gradient")
         value = loss.item()
         (loss * loss_scale).backward()  # type: ignore[no-untyped-call]  # torch's function has no types
         del loss
@@ -96,7 +103,7 @@ def _unscaled(named: Mapping[str, Tensor], loss_scale: float) -> dict[str, Tenso
             if loss_scale != 1:
                 parameter.grad = parameter.grad / loss_scale
             dense = parameter.grad.to_dense() if parameter.grad.layout != torch.strided else parameter.grad
-            gradients[name] = dense.detach().float().clone() if dense.dtype == torch.float32 else dense.float()
+            gradients[name] = wide(dense.detach().clone())
     return gradients
 
 
@@ -110,7 +117,7 @@ def _updated(subject: Subject, named: Mapping[str, Tensor]) -> tuple[dict[str, T
     updates, unreal = {}, {}
     with torch.no_grad():
         for name, parameter in named.items():
-            updates[name] = parameter.detach().float() - before.pop(name).float()
+            updates[name] = wide(parameter.detach()) - wide(before.pop(name))
             broken = parameter.numel() - int(torch.isfinite(parameter).sum())
             if broken:
                 unreal[name] = broken
@@ -119,7 +126,7 @@ def _updated(subject: Subject, named: Mapping[str, Tensor]) -> tuple[dict[str, T
 
 @contextlib.contextmanager
 def widened(subject: Subject) -> Iterator[Subject]:
-    """The subject with all that it stores in 16 bit in FP32 instead, until the end."""
+    """The subject with its 16-bit numbers in FP32, until the end; of a weight with an FP32 copy, that."""
     with left_as_it_was(subject):
         tensors = {id(t): t for t in (*subject.model.parameters(), *subject.model.buffers())}.values()
         narrow = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in _LOW]
@@ -127,8 +134,15 @@ def widened(subject: Subject) -> Iterator[Subject]:
         try:
             for parameter, _ in gradients:
                 parameter.grad = None  # its format has to be its parameter's
+            masters = [
+                (p, master)
+                for p in subject.model.parameters()
+                if (master := master_of(subject.optimizer, p)) is not None
+            ]
             for tensor, data in narrow:
                 tensor.data = data.float()
+            for parameter, master in masters:
+                parameter.data = master.clone()
             if subject.optimizer is not None:
                 for state in subject.optimizer.state.values():
                     state.update({key: wide(value) for key, value in state.items()})
@@ -140,6 +154,18 @@ def widened(subject: Subject) -> Iterator[Subject]:
                 tensor.data = data
             for parameter, gradient in gradients:
                 parameter.grad = gradient
+
+
+def master_of(optimizer: Optimizer | None, parameter: Tensor) -> Tensor | None:
+    """The FP32 copy of a 16-bit parameter among the optimizer's state: what rounds to it."""
+    if optimizer is None or parameter.dtype not in _LOW:
+        return None
+    for value in optimizer.state.get(parameter, {}).values():
+        is_wide = isinstance(value, Tensor) and value.dtype == torch.float32 and value.shape == parameter.shape
+        if is_wide and torch.equal(value.to(parameter.dtype), parameter.detach()):
+            found: Tensor = value
+            return found
+    return None
 
 
 def wide(value: Any) -> Any:

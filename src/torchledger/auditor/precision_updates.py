@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
 
 from torchledger.auditor.precision_step import Step
 from torchledger.auditor.subject import Subject
 from torchledger.formats import encode
 
-__all__ = ["Moved", "has_master", "lost_epsilons", "moved"]
+__all__ = ["Moved", "lost_epsilons", "moved"]
 
 _LOW: dict[str, torch.dtype] = {"BF16": torch.bfloat16, "FP16": torch.float16}
 _FORMATS: dict[torch.dtype, str] = {dtype: name for name, dtype in _LOW.items()}
@@ -50,7 +48,7 @@ class Moved:
 
 
 @torch.no_grad()
-def moved(subject: Subject, reference: Step, own: Step | None) -> tuple[Moved, ...]:
+def moved(subject: Subject, reference: Step, own: Step | None, masters: Collection[str] = ()) -> tuple[Moved, ...]:
     """What a step does to each parameter.
 
     A sum is rounded as the kernels round it: to FP32, and from there to the format.
@@ -59,6 +57,7 @@ def moved(subject: Subject, reference: Step, own: Step | None) -> tuple[Moved, .
         subject: with its weights as they are stored.
         reference: its step in FP32 throughout.
         own: its step as it is configured, where a parameter is stored in 16 bit.
+        masters: parameters of which the optimizer keeps an FP32 copy.
     """
     parameters = dict(subject.model.named_parameters())
     rows = []
@@ -78,7 +77,7 @@ def moved(subject: Subject, reference: Step, own: Step | None) -> tuple[Moved, .
             Moved(
                 name,
                 stored,
-                has_master(subject.optimizer, parameters[name]),
+                name in masters,
                 weight.numel(),
                 int(is_wanted.sum()),
                 frozen,
@@ -87,19 +86,6 @@ def moved(subject: Subject, reference: Step, own: Step | None) -> tuple[Moved, .
             )
         )
     return tuple(rows)
-
-
-def has_master(optimizer: Optimizer | None, parameter: Tensor) -> bool:
-    """Whether the optimizer's state has an FP32 tensor that rounds to the parameter: the weight with all its digits."""
-    if optimizer is None or parameter.dtype not in _FORMATS:
-        return False
-    return any(
-        isinstance(value, Tensor)
-        and value.dtype in {torch.float32, torch.float64}
-        and value.shape == parameter.shape
-        and torch.equal(value.to(parameter.dtype), parameter.detach())
-        for value in optimizer.state.get(parameter, {}).values()
-    )
 
 
 def lost_epsilons(subject: Subject) -> dict[str, float]:
