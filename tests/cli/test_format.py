@@ -64,3 +64,123 @@ def test_a_shape_may_be_written_in_one_word(ask):
     answer = ask("format", "tensor", "49152x12288", "--dtype", "fp32", "--json").json["answer"]
     assert answer["bytes"] == {"FP32": 49_152 * 12_288 * 4}
     assert 49_152 * 12_288 * 4 == 2304 * 2**20
+
+
+def test_a_ladder_of_neighbours(ask):
+    """Three numbers of BF16 on each side of the one nearest to 1e-8."""
+    answer = ask("format", "1e-8", "--ladder", 3, "--dtype", "bf16", "--json").json["answer"]
+    assert [rung["steps"] for rung in answer["ladders"]["BF16"]] == [-3, -2, -1, 0, 1, 2, 3]
+    assert answer["formats"][0]["value"] == answer["ladders"]["BF16"][3]["value"]
+    assert "BF16 around 1e-8" in ask("format", "1e-8", "--ladder", 1, "--dtype", "bf16").out
+
+
+def test_rounding_overflow_and_random_numbers_are_heard(ask):
+    """70,000 is cut toward zero and under saturation; 1.25 in FP4 goes up if the random number is below a half."""
+
+    def value(*words):
+        return ask("format", *words, "--json").json["answer"][0]["value"]
+
+    assert value("70000", "--dtype", "fp16", "--rounding", "toward-zero") == 65504
+    assert value("70000", "--dtype", "fp16", "--overflow", "saturate") == 65504
+    assert value("1.25", "--dtype", "fp4", "--rounding", "stochastic", "--random", "0.49") == 1.5
+    assert value("1.25", "--dtype", "fp4", "--rounding", "stochastic", "--random", "1/2") == 1
+
+
+def test_odds_of_stochastic_rounding(ask):
+    """Without a random number both outcomes are told with their probabilities."""
+    row = ask("format", "0.3", "--rounding", "stochastic", "--dtype", "fp4", "--json").json["answer"][0]
+    assert (row["near"], row["far"], row["probability_of_far"]) == (0, 0.5, 0.6)
+
+
+def test_a_pattern_is_decoded(ask):
+    """0x7bff in FP16 is 65,504, in BF16 another number."""
+    rows = ask("format", "bits", "0x7bff", "--dtype", "fp16", "--dtype", "bf16", "--json").json["answer"]
+    assert [(row["format"], row["bits"]) for row in rows] == [
+        ("FP16", "0 11110 1111111111"),
+        ("BF16", "0 11110111 1111111"),
+    ]
+    assert rows[0]["value"] == 65504
+    assert rows[1]["value"] == (1 + 127 / 128) * 2.0 ** (0b11110111 - 127)
+    assert ask("format", "bits", "0", "10", "1", "--dtype", "fp4").code == 0
+
+
+def test_numbers_share_a_block(ask):
+    """7 is cut to 6 under the specification's scale 1, and 8 under the one that cuts nothing."""
+    answer = ask("format", "block", "1", "-7", "--dtype", "mxfp4", "--json").json["answer"][0]
+    assert [value for block in answer["blocks"] for value in block["values"]] == [1, -6]
+    shown = ask("format", "block", "1", "-7", "--dtype", "mxfp4", "--scale-rule", "ceil").out
+    assert "-8" in shown
+    assert len(ask("format", "block", "1", "--json").json["answer"]) == 7
+
+
+def test_a_sum_of_ones_stops(ask):
+    """4,096 ones in BF16 stop at 256 one by one."""
+    rows = ask("format", "sum", "4096", "--dtype", "bf16", "--json").json["answer"]
+    assert [(row["order"], row["accumulator"], row["value"]) for row in rows] == [
+        ("sequential", "BF16", 256),
+        ("pairwise", "BF16", 4096),
+        ("sequential", "FP32", 4096),
+    ]
+    assert rows[0]["stalled_after"] == 256
+    assert rows[0]["error"] == 256 - 4096
+    assert "256" in ask("format", "sum", "4k", "--term", "1").out
+
+
+def test_scales_are_counted_in_the_bytes_of_a_tensor(ask):
+    """Half a byte and a 32nd of one for each of 64 · 64 elements."""
+    answer = ask("format", "tensor", "64x64", "--dtype", "mxfp4", "--json").json["answer"]
+    assert answer["bytes"] == {"MXFP4": 64 * 64 // 2 + 64 * 64 // 32}
+    assert answer["scale_bytes"] == {"MXFP4": 64 * 64 // 32}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("1e-8", "--ladder", "2"),
+        ("1e400", "--ladder", "2", "--dtype", "fp64"),
+        ("bf16",),
+        ("nvfp4",),
+        (),
+        ("nan",),
+        ("tensor", "3x5"),
+        ("bits", "0x1", "--dtype", "fp4"),
+        ("block", "1", "2"),
+        ("sum", "10"),
+        ("0.3", "--rounding", "stochastic"),
+    ],
+)
+def test_every_answer_has_a_page(ask, tmp_path, words):
+    """`--html` writes one file beside the answer, and says so on stderr."""
+    page = tmp_path / "page.html"
+    answer = ask("format", *words, "--html", page)
+    assert answer.code == 0, answer.err
+    assert answer.out
+    assert f"wrote {page}" in answer.err
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tensor", "3", "--ladder", "2", "--term", "1"), "--ladder, --term say nothing about the bytes of a tensor"),
+        (("bf16", "--rounding", "up"), "--rounding says nothing about a format"),
+        (("bits", "0x1"), "bits of which format? Add --dtype FORMAT"),
+        (("bits", "--dtype", "fp4"), "bits of which pattern?"),
+        (("bits", "0x1", "--dtype", "mxfp4"), "holds blocks of 32"),
+        (("block",), "a block of which numbers?"),
+        (("block", "1", "--dtype", "fp16"), "FP16 has no blocks"),
+        (("block", "1", "--rounding", "stochastic"), "choose another --rounding"),
+        (("sum",), "a sum of how many terms?"),
+        (("sum", "0"), "at least 1 term"),
+        (("sum", "4", "--term", "x"), "'x' is no number"),
+        (("sum", "4", "--rounding", "stochastic"), "depends on its random numbers"),
+        (("sum", "4", "--dtype", "int8"), "INT8 is an integer format"),
+        (("1", "--rounding", "stochastic", "--random", "2"), "at least 0 and below 1, not 2"),
+        (("inf", "--ladder", "2", "--dtype", "fp16"), "has no neighbours"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(ask, words, message):
+    """Each mistake is named, and none is a traceback."""
+    answer = ask("format", *words)
+    assert answer.code == 2, answer.out
+    assert message in answer.err

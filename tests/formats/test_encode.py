@@ -207,3 +207,132 @@ def test_patterns_that_are_none(function, bits: int):
 def test_patterns_in_writing():
     """Sign, exponent and mantissa stand apart."""
     assert formats.bit_pattern(formats.encode(-1.5, "e4m3").bits, "e4m3") == "1 0111 100"
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "rounding", "made"),
+    [
+        (70000, "fp16", "nearest-even", math.inf),
+        (70000, "fp16", "nearest-away", math.inf),
+        (70000, "fp16", "toward-zero", 65504),
+        (70000, "fp16", "down", 65504),
+        (70000, "fp16", "up", math.inf),
+        (-70000, "fp16", "up", -65504),
+        (-70000, "fp16", "down", -math.inf),
+        (1e-9, "fp16", "up", 2.0**-24),
+        (-1e-9, "fp16", "up", -0.0),
+        (-1e-9, "fp16", "down", -(2.0**-24)),
+        (2.5, "int8", "nearest-even", 2),
+        (2.5, "int8", "nearest-away", 3),
+        (-2.5, "int8", "nearest-away", -3),
+        (-2.5, "int8", "toward-zero", -2),
+        (-2.5, "int8", "down", -3),
+        (1.25, "fp4", "nearest-even", 1),
+        (1.25, "fp4", "nearest-away", 1.5),
+        (-1.25, "fp4", "nearest-away", -1.5),
+    ],
+)
+def test_rounding_modes(value, name, rounding, made):
+    """IEEE 754-2019, 4.3: ties, directions, and which of them reach infinity (7.4)."""
+    assert formats.encode(value, name, rounding=rounding).value == made
+
+
+def test_directed_overflow_is_still_flagged():
+    """Cut by a direction or not, 70,000 is beyond FP16's largest number; 65,519 rounded toward zero is not."""
+    assert formats.encode(70000, "fp16", rounding="toward-zero").overflow
+    assert not formats.encode(65519, "fp16", rounding="toward-zero").overflow
+
+
+@given(
+    st.fractions(min_value=-400, max_value=400),
+    st.sampled_from([fmt.name for fmt in formats.known()]),
+    st.fractions(min_value=0, max_value=Fraction(999, 1000)),
+)
+def test_stochastic_rounding_goes_away_from_zero_with_the_probability_of_its_odds(x, name, random):
+    """Below the probability the random number takes the further neighbour, from it on the nearer."""
+    near, far, share = formats.stochastic_odds(x, name)
+    made = formats.encode(x, name, rounding="stochastic", random=random)
+    assert made.value == (far.value if random < share else near.value)
+
+
+@given(st.fractions(min_value=-6, max_value=6), st.sampled_from([fmt.name for fmt in formats.known()]))
+def test_stochastic_rounding_has_no_bias(x, name):
+    """The expected value (1 - p)·near + p·far is the number."""
+    near, far, share = formats.stochastic_odds(x, name)
+    assert (1 - share) * Fraction(near.value) + share * Fraction(far.value) == x
+
+
+def test_odds_beyond_the_largest_number():
+    """6 of the 32 from FP16's largest number 65,504 to the next one that it has not: infinity in 6 of 32 cases."""
+    near, far, share = formats.stochastic_odds(65510, "fp16")
+    assert (near.value, far.value, share) == (65504, math.inf, Fraction(6, 32))
+    assert formats.stochastic_odds(70000, "fp16")[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounding": "stochastic"}, "needs a random number"),
+        ({"rounding": "stochastic", "random": 1}, "at least 0 and below 1, not 1"),
+        ({"rounding": "stochastic", "random": -0.1}, "at least 0"),
+        ({"rounding": "stochastic", "random": math.nan}, "at least 0"),
+        ({"rounding": "up", "random": 0.5}, "for stochastic rounding, not for up"),
+        ({"rounding": "sideways"}, "no rounding is called 'sideways'; known: nearest-even"),
+    ],
+)
+def test_wrong_rounding(options, message: str):
+    """Modes that do not exist and random numbers that are missing, outside [0, 1) or of no use are refused."""
+    with pytest.raises(FormatError, match=message):
+        formats.encode(1.1, "fp16", **options)
+
+
+@pytest.mark.parametrize("name", ["fp4", "e2m3", "e3m2", "int8"])
+def test_formats_without_nan_refuse_it(name: str):
+    """No pattern stands for NaN; infinity is cut to the largest number under every convention."""
+    with pytest.raises(FormatError, match="has no NaN"):
+        formats.encode(math.nan, name)
+    fmt = formats.find(name)
+    for overflow in ("cast", "saturate", "nonfinite"):
+        made = formats.encode(math.inf, name, overflow)
+        assert (made.value, made.overflow) == (fmt.max, True)
+
+
+def test_integers_clamp():
+    """INT8 goes from -128 to 127; the elements of MXINT8 leave -2 unused, so they go from -127/64 to 127/64."""
+    assert [formats.encode(x, "int8").value for x in (-1000, -128, 127.4, 1000, -math.inf)] == [
+        -128,
+        -128,
+        127,
+        127,
+        -128,
+    ]
+    assert formats.encode(-128, "int8").overflow is False
+    assert [formats.encode(x, "mxint8_element").value for x in (-2, 5, -math.inf)] == [-127 / 64, 127 / 64, -127 / 64]
+    assert formats.encode(-1, "int8").bits == 0xFF
+
+
+@pytest.mark.parametrize(
+    ("value", "overflow", "made"),
+    [
+        (-4, "cast", 4),
+        (0, "cast", 2.0**-127),
+        (-4, "nonfinite", math.nan),
+        (0, "saturate", math.nan),
+        (2.0**200, "cast", math.nan),
+        (2.0**200, "saturate", 2.0**127),
+        (math.inf, "saturate", 2.0**127),
+        (-math.inf, "saturate", math.nan),
+        (3, "cast", 4),  # halfway between 2 and 4: goes to where the significand 2 is even, as in wider formats
+        (2.0**-140, "cast", 2.0**-127),
+    ],
+)
+def test_scales(value, overflow: str, made):
+    """E8M0 has no sign and no zero: PyTorch's cast drops and replaces them, the other conventions make them NaN."""
+    assert formats.encode(value, "e8m0", overflow).value == pytest.approx(made, rel=0, abs=0, nan_ok=True)
+
+
+def test_underflow_of_scales():
+    """What is below 2^-127 has no power of two; what only rounds down to 2^-127 has."""
+    assert formats.encode(2.0**-140, "e8m0").underflow
+    assert not formats.encode(2.0**-127, "e8m0").underflow
+    assert not formats.encode(1.25 * 2.0**-127, "e8m0").underflow

@@ -1,4 +1,3 @@
-import json
 import math
 from fractions import Fraction
 
@@ -18,7 +17,7 @@ def test_a_small_gradient_vanishes_in_fp16_and_not_in_bf16():
     assert rows["BF16"].value == (1 + 44 / 128) * 2**-27
     assert rows["BF16"].reason == "rounded to the nearest of 8 significant bits: steps of 2^-34 here"
     assert rows["BF16"].step == 2**-34
-    assert list(rows) == [fmt.name for fmt in formats.known()]
+    assert list(rows) == [fmt.name for fmt in formats.every()]
 
 
 @pytest.mark.parametrize(
@@ -88,18 +87,38 @@ def test_what_is_no_number(text: str):
         formats.read_number(text)
 
 
-@pytest.mark.parametrize("fmt", formats.known(), ids=lambda fmt: fmt.name)
-def test_descriptions_are_plain_rows(fmt):
-    """A row has the properties of its format, and is JSON."""
-    row = formats.describe(fmt)
-    assert json.loads(json.dumps(row)) == row
-    assert row["bits"] == row["sign_bits"] + row["exponent_bits"] + row["mantissa_bits"] == len(row["layout"]) - 2
-    assert row["epsilon"] == 2.0 ** -row["mantissa_bits"]
-    assert row["max"] == fmt.max
+@pytest.mark.parametrize(
+    ("number", "name", "rounding", "reason"),
+    [
+        ("300", "int8", "nearest-even", "beyond the largest value 127: is cut to it"),
+        ("-300", "int8", "nearest-even", "beyond the largest value -128: is cut to it"),
+        ("1.5", "int8", "nearest-even", "rounded to the nearest multiple of 1"),
+        ("2", "int8", "nearest-even", "exact: a multiple of 1"),
+        ("1.5", "int8", "up", "rounded up to a multiple of 1"),
+        ("nan", "fp4", "nearest-even", "there is no NaN"),
+        ("0", "e8m0", "nearest-even", "there is no zero: becomes the smallest value 2^-127"),
+        ("-8", "e8m0", "nearest-even", "there is no sign: the sign is dropped"),
+        ("3", "e8m0", "nearest-even", "rounded to the nearest of 1 significant bit: steps of 2^2 here"),
+        ("1/3", "bf16", "toward-zero", "rounded toward zero to one of 8 significant bits: steps of 2^-9 here"),
+        ("1e-9", "fp16", "toward-zero", "below the smallest subnormal 2^-24 = 5.96e-8: rounds to zero"),
+        ("7", "mxfp4", "nearest-even", "alone in its block: 6 · 2^0"),
+        ("0.3", "nvfp4", "nearest-even", "alone in its block: 6 · 448 · 0.00011161"),
+        ("inf", "mxfp8", "nearest-even", "its block's scale becomes NaN"),
+    ],
+)
+def test_reasons_of_the_other_kinds_and_roundings(number, name, rounding, reason):
+    """Integers, scales, blocks and directions say in their words what they did."""
+    assert formats.explain_value(number, [name], rounding=rounding)[0].reason.startswith(reason)
 
 
-def test_descriptions_take_names():
-    """A name will do; an unknown one is refused."""
-    assert formats.describe("half")["name"] == "FP16"
-    with pytest.raises(FormatError):
-        formats.describe("quarter")
+def test_nothing_is_held_where_there_is_no_nan():
+    """Without a pattern there is no value."""
+    row = formats.explain_value("nan", ["fp6_e2m3"])[0]
+    assert (row.value, row.kind, row.bits) == (None, "none", "")
+
+
+def test_a_number_alone_in_its_block_shows_scale_and_element():
+    """7 in MXFP4 is 6 · 2^0: the exponent 127 of the scale, and 0 11 1; the error is -1/7."""
+    row = formats.explain_value("7", ["mxfp4"])[0]
+    assert (row.value, row.bits) == (6, "01111111 · 0 11 1")
+    assert row.relative_error == pytest.approx(-1 / 7)

@@ -38,10 +38,14 @@ def test_ranges_are_pytorchs(name: str):
         ("BF16", (2 - 2**-7) * 2.0**127, 2.0**-126, 2.0**-133, 127),
         ("FP8_E4M3", 448, 2.0**-6, 2.0**-9, 7),
         ("FP8_E5M2", 57344, 2.0**-14, 2.0**-16, 15),
+        ("FP6_E3M2", 28, 2.0**-2, 2.0**-4, 3),
+        ("FP6_E2M3", 7.5, 1, 2.0**-3, 1),
+        ("FP4_E2M1", 6, 1, 0.5, 1),
+        ("E8M0", 2.0**127, 2.0**-127, 2.0**-127, 127),
     ],
 )
 def test_ranges_are_the_published_ones(name, largest, smallest_normal, smallest_subnormal, bias):
-    """The figures of IEEE 754 and of table 1 of arXiv:2209.05433 follow from the bits."""
+    """The figures of IEEE 754, table 1 of arXiv:2209.05433 and the OCP MX specification follow from the bits."""
     fmt = formats.get(name)
     assert (fmt.max, fmt.smallest_normal, fmt.smallest_subnormal) == (largest, smallest_normal, smallest_subnormal)
     assert fmt.bias == bias
@@ -59,10 +63,10 @@ def test_digits(name: str, bits: int, digits: int, round_trip: int):
 
 @pytest.mark.parametrize("fmt", formats.known(), ids=lambda fmt: fmt.name)
 def test_counting_stops_at_the_integer_that_is_named(fmt):
-    """Adding one to the largest counting integer rounds back to it, and one below it still counts."""
+    """Adding one to the largest counting integer rounds back to it or is beyond the range; one below counts."""
     n = fmt.largest_counting_integer
     assert formats.encode(n, fmt).value == n
-    assert formats.encode(n + 1, fmt).value == n
+    assert formats.encode(n + 1, fmt).value == n or n + 1 > fmt.max
     assert formats.encode(n - 1, fmt).value == n - 1
 
 
@@ -72,7 +76,14 @@ def test_tf32_is_stored_as_fp32():
     assert formats.get("BF16").exponent_bits == formats.get("FP32").exponent_bits
 
 
-@pytest.mark.parametrize("fmt", formats.known(), ids=lambda fmt: fmt.name)
+def test_packed_elements_take_fractions_of_a_byte():
+    """Six bits are 3/4 of a byte, four are half of one; whole bytes are integers."""
+    sizes = {name: formats.find(name).bytes_per_element for name in ("e2m3", "e3m2", "fp4", "e8m0", "int8")}
+    assert sizes == {"e2m3": 6 / 8, "e3m2": 6 / 8, "fp4": 4 / 8, "e8m0": 1, "int8": 1}
+    assert isinstance(formats.get("fp16").bytes_per_element, int)
+
+
+@pytest.mark.parametrize("fmt", formats.every(), ids=lambda fmt: fmt.name)
 def test_a_format_has_its_source(fmt):
     """Every format says what it is for and where it is defined."""
     assert fmt.source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -204,7 +205,9 @@ def _number(text: str, number: Any, chosen: Sequence[Format], asked: _Asked) -> 
     ladders = {fmt.name: formats.ladder(number, fmt, asked.ladder) for fmt in _scalars(chosen)}
     for name, rungs in ladders.items():
         screen = (*screen, *ladder_screen(text, formats.scalar(name), rungs))
-    steps = tuple(Steps(f"{name} around {text}", float(number), rungs) for name, rungs in ladders.items())
+    real = _real(number)
+    place = (math.inf if number > 0 else -math.inf) if real is None else real
+    steps = tuple(Steps(name, text, place, rungs) for name, rungs in ladders.items())
     listed = {name: [asdict(rung) for rung in rungs] for name, rungs in ladders.items()}
     return _Answer(title, question, {"formats": told, "ladders": listed}, screen, bits, steps)
 

@@ -165,7 +165,7 @@ def block(name: str | BlockFormat) -> BlockFormat:
 def _unknown(name: str, plain: str) -> str:
     import difflib  # costs 6 ms and is needed only when something is wrong
 
-    starting = [one.name for one in every() if plain and one.name.lower().startswith(plain)]
+    starting = [one.name for one in every() if one.name.lower().startswith(f"{plain}_")]
     near = difflib.get_close_matches(plain, _by_spelling(), n=1)
     names = ", ".join(one.name for one in every())
     if len(starting) > 1:

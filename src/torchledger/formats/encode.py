@@ -66,7 +66,8 @@ def encode(
             largest number, infinities included (the OCP formats with saturation, CUDA's conversions). `cast`: what
             PyTorch's `.to(dtype)` does: E4M3 saturates (since 2.12; before, it became NaN), E8M0 drops the sign and
             makes zero 2^-127, all others become infinity. Where PyTorch has no cast (FP6, FP4) or one that wraps
-            around (INT8), it saturates. Without `cast` E8M0 has no negative number and no zero: NaN.
+            around (INT8), it saturates. Without `cast` E8M0 has no negative number and no zero: NaN. (Between 2^-127
+            and 2^-126 PyTorch's cast to E8M0 always rounds up; here the nearest is taken.)
         rounding: `nearest-even`, `nearest-away` (ties go away from zero), `toward-zero`, `up`, `down`, `stochastic`.
             A finite number that a directed mode rounds towards zero never becomes infinite (section 7.4).
         random: for `stochastic`: a number of [0, 1); the number is rounded away from zero if it is below the share of

@@ -11,12 +11,17 @@ from typing import Any
 
 from torchledger.formats import Rung
 from torchledger.view.document import document, section
+from torchledger.view.format_numbers import number_text
 from torchledger.view.record import plain
 from torchledger.view.screen import Screen
 
 DATA_ID = "torchledger-format"
 
-_BOX, _GAP = 15, 8
+_BOX, _GAP = 12, 8
+
+#: So many numbers of a ladder have room for their text; of more, only the ends and the nearest are written.
+_WRITTEN = 9
+
 _COLORS = {"s": "#c2504a", "e": "#3d7cc9", "m": "#3c9a63", "i": "#8a6bbf"}
 _WORDS = {"s": "sign", "e": "exponent", "m": "mantissa", "i": "integer"}
 
@@ -40,11 +45,24 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A ladder to draw on a line of numbers: title, the number asked for, its rungs."""
+    """A ladder to draw on a line of numbers.
 
-    title: str
+    Attributes:
+        format: whose numbers they are.
+        text: the number that was asked for, as it was written.
+        number: the same; infinite where no float holds it.
+        rungs: its neighbours.
+    """
+
+    format: str
+    text: str
     number: float
     rungs: tuple[Rung, ...]
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return f"{self.format} around {self.text}"
 
 
 def format_page(
@@ -70,7 +88,7 @@ def format_page(
 
 def bits_svg(bits: Sequence[Bits]) -> str:
     """Patterns below each other, a box a bit, coloured by field."""
-    label_width = 8 * max(len(each.label) for each in bits) + 12
+    label_width = 7 * max(len(each.label) for each in bits) + 12
     drawings, widest = [], 0.0
     for row, each in enumerate(bits):
         y, x = row * (_BOX + 9) + 2, float(label_width)
@@ -81,12 +99,12 @@ def bits_svg(bits: Sequence[Bits]) -> str:
                     f'<rect x="{x:g}" y="{y}" width="{_BOX}" height="{_BOX + 3}" fill="{_COLORS[field]}"'
                     f' fill-opacity="{0.85 if bit == "1" else 0.22}" stroke="{_COLORS[field]}"/>'
                 )
-                drawings.append(_text(x + 4, y + 13, bit, "#ffffff" if bit == "1" else "var(--ink)"))
+                drawings.append(_text(x + 3, y + 13, bit, "#ffffff" if bit == "1" else "var(--ink)"))
                 x += _BOX
             else:
                 x += _GAP / 2 if field == " " else _GAP
         drawings.append(_text(x + 10, y + 13, each.note, "var(--quiet)"))
-        widest = max(widest, x + 20 + 8 * len(each.note))
+        widest = max(widest, x + 20 + 7 * len(each.note))
     height = len(bits) * (_BOX + 9) + 6
     return _svg(widest, height, drawings, "bits of each format, coloured by sign, exponent and mantissa")
 
@@ -109,10 +127,12 @@ def ladder_svg(steps: Steps) -> str:
         drawings.append(
             f'<line x1="{x:.1f}" y1="40" x2="{x:.1f}" y2="60" stroke="{color}" stroke-width="{2 + nearest}"/>'
         )
-        drawings.append(_text(x, 76 + 15 * (index % 2), f"{rung.value:.9g}", color, anchor="middle"))
+        if len(drawn) <= _WRITTEN or nearest or index in {0, len(drawn) - 1}:
+            text = number_text(rung.value, steps.format)
+            drawings.append(_text(x, 76 + 15 * (rung.steps % 2), text, color, anchor="middle"))
     x = place(steps.number)
     drawings.append(f'<path d="M{x:.1f} 38 l-5 -9 l10 0 z" fill="var(--bad)"/>')
-    drawings.append(_text(x, 22, f"{steps.number:.9g}", "var(--bad)", anchor="middle"))
+    drawings.append(_text(x, 22, steps.text, "var(--bad)", anchor="middle"))
     return _svg(width, 100, drawings, f"{steps.title}, to scale")
 
 
@@ -134,5 +154,5 @@ def _svg(width: float, height: int, drawings: Sequence[str], says: str) -> str:
     """A drawing that scrolls where the window is narrower, and says what it is to those who hear pages."""
     return (
         f'<div class="wide"><svg role="img" aria-label="{escape(says)}" width="{width:.0f}" height="{height}"'
-        f' font-family="ui-monospace, monospace" font-size="12">{"".join(drawings)}</svg></div>'
+        f' font-family="ui-monospace, monospace" font-size="11">{"".join(drawings)}</svg></div>'
     )
