@@ -1,14 +1,16 @@
-"""Whether the data comes in the same order again: batches drawn twice, from a fresh rebuild, after other draws."""
+"""Whether data and first weights come again: drawn twice, made anew, after other draws, with other seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from torch.utils.data import DataLoader
 
 from torchledger.auditor.determinism_hash import hash_of
+from torchledger.auditor.determinism_run import weights
 from torchledger.auditor.errors import AuditError
 from torchledger.auditor.seeding import STREAMS, Stream, draw_from, seed_everything
 from torchledger.auditor.subject import Subject, left_as_it_was
@@ -30,6 +32,7 @@ class DataCheck:
         streams: the global random streams that the difference hangs on, where one alone makes it.
         num_workers: worker processes of the loader, for `workers`.
         told: what the loader is, for a reader.
+        parameter: the first parameter or buffer that began with other values.
     """
 
     trial: Trial
@@ -38,6 +41,23 @@ class DataCheck:
     streams: tuple[Stream, ...] = ()
     num_workers: int = 0
     told: str = ""
+    parameter: str = ""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differed."""
+        return self.first_batch is None and not self.parameter
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """What happens as a loader is begun: draws from global streams before it, and no worker processes."""
+
+    draws: tuple[Stream, ...] = ()
+    in_one_process: bool = False
+
+
+_BEGIN: ContextVar[_Begin] = ContextVar("_BEGIN", default=_Begin())  # noqa: B039  # frozen, holding tuples alone
 
 
 class InOrder:
@@ -59,6 +79,10 @@ class InOrder:
             AuditError: there are not so many.
         """
         if self._iterator is None:
+            begin = _BEGIN.get()
+            if begin.in_one_process and isinstance(self.loader, DataLoader):
+                self.loader.num_workers, self.loader.prefetch_factor = 0, None
+            draw_from(*begin.draws)
             self._iterator = iter(self.loader)
         while len(self._batches) <= n:
             try:
@@ -70,8 +94,31 @@ class InOrder:
         return self._batches[n]
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a rebuild makes.
+
+    Attributes:
+        weights: a hash of each parameter and buffer.
+        data: hashes of the first batches.
+        loader: what the data comes from.
+    """
+
+    weights: Mapping[str, int | None]
+    data: list[str]
+    loader: Any
+
+    def batch(self, other: _Made) -> int | None:
+        """The first batch that is another one."""
+        return _first(self.data, other.data)
+
+    def parameter(self, other: _Made) -> str:
+        """The first parameter or buffer that begins with other values."""
+        return next((name for name, found in self.weights.items() if other.weights.get(name) != found), "")
+
+
 def data_checks(subject: Subject, seed: int, num_batches: int) -> tuple[DataCheck, ...]:
-    """Compare the subject's first batches with themselves, drawn in other ways. No model runs.
+    """Compare the subject's first batches, and the weights it begins with, made in other ways. No model runs.
 
     Args:
         subject: with `batches`, `rebuild` or both; with neither there is nothing to compare.
@@ -85,60 +132,76 @@ def data_checks(subject: Subject, seed: int, num_batches: int) -> tuple[DataChec
             first = _drawn(subject.batches, range(num_batches))
             draw_from(*STREAMS)
             again = _drawn(subject.batches, range(num_batches)[::-1])[::-1]
-        checks.append(DataCheck("again", _first(first, again), num_batches, told=_told(subject)))
-    if subject.rebuild is None:
-        return tuple(checks)
-    with undisturbed():
-        one = _rebuilt(subject.rebuild, seed, num_batches)
-        other = _rebuilt(subject.rebuild, seed, num_batches)
-        told = _told(subject)
-        checks.append(DataCheck("rebuilt", _first(one, other), num_batches, told=told))
-        if checks[-1].first_batch is not None:
-            return tuple(checks)  # what does not repeat by itself hangs on nothing that can be named
-        for trial in ("after other draws", "another seed"):
-            found, streams = _hangs_on(subject.rebuild, seed, num_batches, one, draws=trial == "after other draws")
-            checks.append(DataCheck(trial, found, num_batches, streams, told=told))
-        workers = _workers(subject)
-        if workers:
-            alone = _rebuilt(subject.rebuild, seed, num_batches, in_one_process=True)
-            checks.append(DataCheck("workers", _first(one, alone), num_batches, (), workers, told))
+        told = _told(getattr(subject.batches, "loader", None))
+        checks.append(DataCheck("again", _first(first, again), num_batches, told=told))
+    if subject.rebuild is not None:
+        with undisturbed():
+            checks += _made_anew(_Making(subject.rebuild, seed, num_batches))
     return tuple(checks)
 
 
-def _hangs_on(
-    rebuild: Callable[[int], Subject], seed: int, num_batches: int, one: list[str], *, draws: bool
-) -> tuple[int | None, tuple[Stream, ...]]:
-    """The first batch that differs when the global streams stand elsewhere, and which stream alone makes it differ."""
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """How the subject is made anew."""
 
-    def first(*streams: Stream) -> int | None:
-        others = {} if draws else dict.fromkeys(streams, seed + 1)
-        return _first(one, _rebuilt(rebuild, seed, num_batches, draws=streams if draws else (), others=others))
+    rebuild: Callable[[int], Subject]
+    seed: int
+    num_batches: int
 
-    found = first(*STREAMS)
-    if found is None:
-        return None, ()
-    return found, tuple(stream for stream in STREAMS if first(stream) is not None)
+    def __call__(
+        self,
+        *,
+        draws: tuple[Stream, ...] = (),
+        seeds: tuple[Stream, ...] = (),
+        in_one_process: bool = False,
+    ) -> _Made:
+        """Make it, with draws from some global streams before its data, and another seed for some before all."""
+        seed_everything(self.seed, **dict.fromkeys(seeds, self.seed + 1))
+        token = _BEGIN.set(_Begin(draws, in_one_process))
+        try:
+            subject = self.rebuild(self.seed)
+            found = weights(subject)
+            draw_from(*draws)
+            data = (
+                [hash_of(subject.batch)] * self.num_batches
+                if subject.batches is None
+                else _drawn(subject.batches, range(self.num_batches))
+            )
+        finally:
+            _BEGIN.reset(token)
+        return _Made(found, data, getattr(subject.batches, "loader", None))
 
 
-def _rebuilt(
-    rebuild: Callable[[int], Subject],
-    seed: int,
-    num_batches: int,
-    *,
-    draws: tuple[Stream, ...] = (),
-    others: dict[Stream, int] | None = None,
-    in_one_process: bool = False,
-) -> list[str]:
-    """Hashes of the first batches of the subject made anew."""
-    seed_everything(seed, **(others or {}))
-    subject = rebuild(seed)
-    draw_from(*draws)
-    if subject.batches is None:
-        return [hash_of(subject.batch)] * num_batches
-    loader = getattr(subject.batches, "loader", None)
-    if in_one_process and isinstance(loader, DataLoader):
-        loader.num_workers, loader.prefetch_factor = 0, None
-    return _drawn(subject.batches, range(num_batches))
+def _made_anew(make: _Making) -> Iterator[DataCheck]:
+    one = make()
+    # All at once, for making a model takes long: what is the same in spite of all is the same in spite of each.
+    two = make(seeds=STREAMS, draws=STREAMS)
+    told = _told(one.loader)
+    trials: tuple[Trial, ...] = ("rebuilt", "after other draws", "another seed")
+    if one.batch(two) is None and not one.parameter(two):
+        yield from (DataCheck(trial, None, make.num_batches, told=told) for trial in trials)
+    else:
+        other = make()
+        repeats = one.batch(other) is None and not one.parameter(other)
+        yield DataCheck("rebuilt", one.batch(other), make.num_batches, told=told, parameter=one.parameter(other))
+        if not repeats:
+            return  # what does not repeat by itself hangs on nothing that can be named
+        yield _hangs_on("after other draws", one, {each: make(draws=(each,)) for each in STREAMS}, told)
+        yield _hangs_on("another seed", one, {each: make(seeds=(each,)) for each in STREAMS}, told)
+    workers = getattr(one.loader, "num_workers", 0)
+    if workers:
+        batch = one.batch(make(in_one_process=True))
+        yield DataCheck("workers", batch, make.num_batches, (), workers, told)
+
+
+def _hangs_on(trial: Trial, one: _Made, by_stream: Mapping[Stream, _Made], told: str) -> DataCheck:
+    """The first batch and parameter that differ when one global stream stands elsewhere, and which streams do it."""
+    batches = {stream: one.batch(made) for stream, made in by_stream.items()}
+    parameters = {stream: one.parameter(made) for stream, made in by_stream.items()}
+    streams = tuple(each for each in STREAMS if batches[each] is not None or parameters[each])
+    first = min((n for n in batches.values() if n is not None), default=None)
+    parameter = next((name for name in parameters.values() if name), "")
+    return DataCheck(trial, first, len(one.data), streams, told=told, parameter=parameter)
 
 
 def _drawn(batches: Callable[[int], Any], numbers: Iterable[int]) -> list[str]:
@@ -149,12 +212,7 @@ def _first(ones: list[str], others: list[str]) -> int | None:
     return next((n for n, (a, b) in enumerate(zip(ones, others, strict=True)) if a != b), None)
 
 
-def _workers(subject: Subject) -> int:
-    return int(getattr(getattr(subject.batches, "loader", None), "num_workers", 0))
-
-
-def _told(subject: Subject) -> str:
-    loader = getattr(subject.batches, "loader", None)
+def _told(loader: Any) -> str:
     if not isinstance(loader, DataLoader):
         return "batches" if loader is None else type(loader).__name__
     sampler = type(loader.sampler).__name__

@@ -22,7 +22,7 @@ class Known:
     Attributes:
         what: in words.
         devices: where.
-        mode: what `torch.use_deterministic_algorithms(True)` does: `alternative` takes another kernel, `refuses` raises.
+        mode: what `torch.use_deterministic_algorithms(True)` does: take an `alternative` kernel, or `refuses`.
         operations: torch's operators, with their overload where it matters.
         arguments: what the arguments that are no tensors have to match; nothing for any.
         floating: whether a result has to be of floating point.

@@ -43,6 +43,31 @@ class Run:
     captured: Captured | None = None
     hashed_bytes: int = 0
 
+    def told(self) -> dict[str, Any]:
+        """Everything but captured tensors as values that JSON has; losses exactly, as hexadecimal texts."""
+        return {
+            "seen": [list(each) for each in self.seen],
+            "losses": [loss.hex() for loss in self.losses],
+            "initial": dict(self.initial),
+            "data": list(self.data),
+            "final_hash": self.final_hash,
+            "drew": list(self.drew),
+            "streams": list(self.streams),
+        }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Run:
+        """The run that `told` was written of, in another process."""
+        return cls(
+            seen=tuple(Seen(*row[:5], tuple(row[5]), tuple(row[6])) for row in told["seen"]),
+            losses=tuple(float.fromhex(loss) for loss in told["losses"]),
+            initial=told["initial"],
+            data=tuple(told["data"]),
+            final_hash=told["final_hash"],
+            drew=tuple(told["drew"]),
+            streams=tuple(told["streams"]),
+        )
+
 
 def run(
     subject: Subject,
@@ -108,7 +133,12 @@ def train_step(subject: Subject) -> Tensor:
         raise AuditError(
             f"nothing of {subject.name} is trained: its loss depends on no parameter that wants a gradient"
         )
-    loss.backward()  # type: ignore[no-untyped-call]  # torch's function has no types
+    scale = subject.loss_scale
+    (loss if scale == 1 else loss * scale).backward()  # type: ignore[no-untyped-call]  # torch's function has no types
+    if scale != 1:
+        for parameter in subject.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(scale)
     if subject.gradient_clip > 0:
         torch.nn.utils.clip_grad_norm_(subject.model.parameters(), subject.gradient_clip)
     if subject.optimizer is not None:

@@ -46,7 +46,7 @@ class Seen(NamedTuple):
         source: `folder/file.py:12` of the user's code; in the backward pass that of the forward.
         arguments: everything that is no tensor, as text.
         shapes: of what it made or wrote.
-        hashes: of what it made or wrote; nothing for one that has no data.
+        hashes: of what it made or wrote; nothing for one that has no data, none for memory that nobody has written.
     """
 
     op: str
@@ -165,7 +165,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's clas
             Seen(
                 str(func), place.module, phase, place.source, _arguments(args, kwargs, plain),
                 tuple(f"{each.dtype}{list(each.shape)}".removeprefix("torch.") for each in made),
-                tuple(tensor_hash(each) for each in made),
+                () if func in EMPTY else tuple(tensor_hash(each) for each in made),
             )
         )  # fmt: skip
         self.num_bytes += sum(each.numel() * each.element_size() for each in made)
