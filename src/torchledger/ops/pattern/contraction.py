@@ -9,7 +9,7 @@ Without an index to sum over it is a product element by element.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from torchledger.ops.matmul import matmul
@@ -147,21 +147,33 @@ def contract(
         tuple(each for each in kept if each not in one.indices),
         summed,
     )
+    product = _as_product((one, left.code), (two, right.code), groups, sizes, element_bytes)
+    result = Operand.of(name, kept, _product_aligned(groups, order, sizes), order)
+    code = product.code + _opened(groups, kept, sizes)
+    return replace(product, result=result, code=code, compute=(*compute, *product.compute))
+
+
+def _as_product(
+    one: tuple[Operand, str],
+    two: tuple[Operand, str],
+    groups: Sequence[Sequence[str]],
+    sizes: Mapping[str, int],
+    element_bytes: int,
+) -> Contraction:
+    """Two operands with the names that they came with, as one `bmm`, its result still [batch, rows, columns]."""
+    batch, rows, columns, summed = groups
     B, M, N, K = (prod(sizes[each] for each in group) for group in groups)
-    batch, rows, columns, _ = groups
-    matrices = (
-        _matrix(one, left.code, (batch, rows, summed), (B, M, K), element_bytes),
-        _matrix(two, right.code, (batch, summed, columns), (B, K, N), element_bytes),
-    )
-    code = f"torch.bmm({matrices[0].code}, {matrices[1].code}){_opened(groups, kept, sizes)}"
+    first = _matrix(*one, (batch, rows, summed), (B, M, K), element_bytes)
+    second = _matrix(*two, (batch, summed, columns), (B, K, N), element_bytes)
+    flat = Layout.contiguous((B, M, N))
     return Contraction(
-        left.code,
-        right.code,
-        Operand.of(name, kept, _product_aligned(groups, order, sizes), order),
-        code,
-        (*compute, *matmul(B, M, N, K, element_bytes=element_bytes)),
-        tuple(each for matrix in matrices for each in matrix.copies),
-        tuple(each for matrix in matrices for each in matrix.kernel_copies),
+        one[1],
+        two[1],
+        Operand("", (), flat, flat),
+        f"torch.bmm({first.code}, {second.code})",
+        matmul(B, M, N, K, element_bytes=element_bytes),
+        (*first.copies, *second.copies),
+        (*first.kernel_copies, *second.kernel_copies),
         (B, M, N, K),
     )
 
