@@ -4,6 +4,8 @@
 model afterwards: weights, gradients, modes, hooks, optimizer state and random streams are what they were.
 
     subject.py     Subject: model, batch, loss, optimizer; left_as_it_was
+    keeping.py     everything that a step can change, remembered and put back
+    seeding.py     the seeds of torch, NumPy and Python, set together
     errors.py      what cannot be audited
 
     precision.py               audit_precision: which numbers of a step formats lose; the recipe that follows, tried
@@ -16,10 +18,21 @@ model afterwards: weights, gradients, modes, hooks, optimizer state and random s
     precision_recipe.py        the advised recipe, and a step in it against FP32
     precision_findings.py      what is harmful
     precision_tables.py        what is told
+
+    determinism.py             audit_determinism: whether a step repeats bit for bit
+    determinism_repeat.py      runs that have to be the same, and runs with what should not matter
+    determinism_run.py         a few steps from a seed, watched
+    determinism_watch.py       every operation in order, with a hash of what it made
+    determinism_hash.py        64 bits of everything that a tensor holds
+    determinism_difference.py  the first operation in which two runs differ, and how
+    determinism_data.py        whether data and first weights come again
+    determinism_known.py       torch's own list of what does not repeat
+    determinism_findings.py    what is said of it
 """
 
+from torchledger.auditor.determinism import audit_determinism
 from torchledger.auditor.errors import AuditError
 from torchledger.auditor.precision import audit_precision
 from torchledger.auditor.subject import Subject, left_as_it_was
 
-__all__ = ["AuditError", "Subject", "audit_precision", "left_as_it_was"]
+__all__ = ["AuditError", "Subject", "audit_determinism", "audit_precision", "left_as_it_was"]
