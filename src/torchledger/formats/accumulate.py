@@ -71,7 +71,8 @@ def accumulate(
     - sequential, to nearest: (n - 1)·u, for any n (Rump, Error estimation of floating-point summation and dot product,
       BIT 52, 2012);
     - pairwise: (1 + u)^ceil(log2 n) - 1, as each term passes through that many roundings at most (Higham, Accuracy and
-      Stability of Numerical Algorithms, 2nd edition, section 4.2), or (n - 1)·u to nearest where that is less;
+      Stability of Numerical Algorithms, 2nd edition, section 4.2), or (n - 1)·u to nearest where that is less
+      (Jeannerod and Rump, Improved error bounds for inner products, SIAM J. Matrix Anal. Appl. 34, 2013);
     - sequential in another rounding: γ(n - 1), with γ(k) = k·u / (1 - k·u), while k·u < 1 (section 3.1),
 
     and what rounding the terms and the result may add. There is none if anything overflows.
