@@ -58,9 +58,12 @@ class Memo:
         self._state = dict(template.__dict__)
 
     def knows(self, operands: list[torch.Tensor]) -> bool:
-        """Whether geometry is all there is to these operands: no constant that torch computes with."""
+        """Whether geometry is all there is to these operands: no constant that torch computes with, no other device.
+
+        A fake on meta stays there: a model may be built without memory, and get some when ranks have their shares.
+        """
         for operand in operands:
-            if type(operand) is not FakeTensor or operand.constant is not None:
+            if type(operand) is not FakeTensor or operand.constant is not None or operand.fake_device.type == "meta":
                 return False
         return torch.get_default_dtype() is self.default_dtype
 

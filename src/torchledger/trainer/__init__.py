@@ -38,6 +38,7 @@
              sample                                        what it writes
     ranks    ranks, layout, process_group                  which process of how many, what each runs
              parallel, parallel_data, parallel_tensor      a model spread over them
+             placeholders                                  parameters without memory until a rank has its share
              gradient_norm                                 the norm of gradients that they share
     errors   what can go wrong
 
