@@ -76,3 +76,8 @@ def test_a_view_on_a_chip_takes_no_time():
     told = transform("b s d -> b d s", "rearrange", {"b": 2, "s": 3, "d": 4})
     text = shown(transformed_screen(told, roofed(told.pieces, get("h100"), "fp32"), ()))
     assert "takes no time" in text
+
+
+def test_letters_that_copy_less_are_shown():
+    text = shown(einsum_screen(einsum("bshd,hdo->bso", {**SIZES, "o": 6}), None, ()))
+    assert "other letters  abcd,cde->abe copies nothing: torch sums in the order of the alphabet" in text

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torchledger.ops.pattern import Contraction, Einsum, Layout, Roofed, Step, Transformed, Viewed
+from torchledger.ops.pattern import Contraction, Einsum, Layout, Roofed, Step, Transformed, Viewed, with_fewer_copies
 from torchledger.units import format_bytes, format_duration, format_flops, format_number, group_digits
 from torchledger.view.explain_record import (
     bytes_moved,
-    copies_of,
     doing,
     einops_code,
     least_bytes,
@@ -61,7 +60,6 @@ def viewed_screen(answer: Viewed, roofs: Roofed | None, assumptions: Sequence[st
 def einsum_screen(answer: Einsum, roofs: Roofed | None, assumptions: Sequence[str]) -> Screen:
     """A contraction."""
     work = work_of(answer.pieces)
-    copied = copies_of(answer)
     least = least_bytes(answer)
     operands = zip(answer.names, answer.equation.operands, answer.operands, strict=True)
     facts = [
@@ -69,11 +67,12 @@ def einsum_screen(answer: Einsum, roofs: Roofed | None, assumptions: Sequence[st
         *((name, f"[{' '.join(indices)}] {_placed(each, answer.element_bytes)}") for name, indices, each in operands),
         ("result", f"[{' '.join(answer.equation.output)}] {_placed(answer.result, answer.element_bytes)}"),
         ("FLOPs", _flops(answer)),
-        ("bytes moved", f"{format_bytes(work.bytes_moved)}, {_share_of_copies(copied)}"),
+        ("bytes moved", f"{format_bytes(work.bytes_moved)}, {_share_of_copies(answer)}"),
         ("at the least", f"{format_bytes(least)}: operands read once, the result written once"),
         ("intensity", _intensity(work.flops_full, work.bytes_moved, least)),
         *(("matmul", _product(each)) for each in answer.contractions[:1] if len(answer.contractions) == 1),
         ("torch", "\n".join(answer.code)),
+        *_renamed(answer),
         *_roof_facts(roofs),
     ]
     reasons = [(f"operand {operand}", step.reason) for each in answer.contractions for operand, step in each.copies]
@@ -114,8 +113,17 @@ def _flops(answer: Einsum) -> str:
     return f"{matmul}, {group_digits(other)} in sums and products by element" if other else matmul
 
 
-def _share_of_copies(copied: Sequence[Any]) -> str:
-    return f"{format_bytes(bytes_moved(copied))} of it in copies" if copied else "none of it in copies"
+def _share_of_copies(answer: Einsum) -> str:
+    return f"{format_bytes(answer.copied_bytes) if answer.copied_bytes else 'none'} of it in copies"
+
+
+def _renamed(answer: Einsum) -> Iterator[tuple[str, str]]:
+    """Letters with which torch copies less."""
+    renamed = with_fewer_copies(answer)
+    if renamed is not None:
+        equation, copied = renamed.equation.in_letters, renamed.copied_bytes
+        left = f"copies {format_bytes(copied)}" if copied else "copies nothing"
+        yield "other letters", f"{equation} {left}: torch sums in the order of the alphabet"
 
 
 def _intensity(flops: int, moved: int, least: int) -> str:

@@ -18,6 +18,7 @@ from torchledger.ops.pattern import (
     all_at_once,
     best,
     left_to_right,
+    with_fewer_copies,
 )
 from torchledger.ops.pattern.path import MOST_SEARCHED
 from torchledger.ops.piece import Piece
@@ -83,7 +84,8 @@ def einsum_record(answer: Einsum, roofs: Roofed | None) -> dict[str, Any]:
         "flops": work.flops_full,
         "contraction_flops": answer.contraction_flops,
         "moved_bytes": work.bytes_moved,
-        "copied_bytes": bytes_moved(copies_of(answer)),
+        "copied_bytes": answer.copied_bytes,
+        "with_other_letters": _renamed_record(answer),
         "least_bytes": least,
         "flops_per_byte": work.flops_full / work.bytes_moved if work.bytes_moved else None,
         "most_flops_per_byte": work.flops_full / least,
@@ -127,13 +129,16 @@ def paths_record(answer: Einsum) -> dict[str, Any]:
     }
 
 
+def _renamed_record(answer: Einsum) -> dict[str, Any] | None:
+    """Letters with which torch would copy less, where there are any."""
+    renamed = with_fewer_copies(answer)
+    if renamed is None:
+        return None
+    return {"equation": renamed.equation.in_letters, "copied_bytes": renamed.copied_bytes}
+
+
 def _path_record(path: Path) -> dict[str, Any]:
     return {"pairs": path.pairs, "flops": path.flops, "largest_num_elements": path.largest}
-
-
-def copies_of(answer: Einsum) -> tuple[Piece, ...]:
-    """Everything that `reshape` moves before products."""
-    return tuple(piece for each in answer.contractions for _, step in each.copies for piece in step.pieces)
 
 
 def least_bytes(answer: Einsum) -> int:

@@ -62,6 +62,11 @@ def test_dimensions_can_be_named():
     assert reason == "size 8 of (3, 8) joins h and d, which do not step as one: h has stride 6, 2 would go on from d"
 
 
+def test_a_size_of_one_joins_nothing():
+    """In (1, 6) of a transpose it is the 6 that joins, not the 1 before it."""
+    assert why_no_view(Layout((2, 3), (1, 2)), (1, 6)).startswith("size 6 of (1, 6) joins")
+
+
 def test_the_flattest_view_is_a_view_with_the_fewest_dimensions(strided):
     """Torch takes it, and no two of its neighbours can be joined."""
     rng = random.Random(5)

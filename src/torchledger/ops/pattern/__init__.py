@@ -18,7 +18,7 @@ on drawn patterns and tensors.
 """
 
 from torchledger.ops.pattern.contraction import Contraction, Operand
-from torchledger.ops.pattern.einsum import Einsum, einsum, operand_name
+from torchledger.ops.pattern.einsum import Einsum, einsum, operand_name, with_fewer_copies
 from torchledger.ops.pattern.equation import Equation, parse_equation
 from torchledger.ops.pattern.errors import PatternError
 from torchledger.ops.pattern.layout import Layout
@@ -59,4 +59,5 @@ __all__ = [
     "transform",
     "view",
     "why_no_view",
+    "with_fewer_copies",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from string import ascii_lowercase
+from dataclasses import dataclass, replace
+from string import ascii_letters, ascii_lowercase
 
 from torchledger.ops.pattern.contraction import Contraction, Operand, contract, operand_of, summed_over
 from torchledger.ops.pattern.equation import Equation, parse_equation
@@ -27,7 +27,8 @@ class Einsum:
         contractions: each pair, in the order of the path.
         alone: what is summed where there is a single operand.
         result: what comes of it.
-        code: the same in torch, one statement a line; the last one gives `y`.
+        code: the same values in torch, one statement a line; the last one gives `y`. It copies what einsum copies, save
+            that after a product element by element the strides of dimensions that are not there may decide otherwise.
         flops_at_once: FLOPs of one loop over all indices.
         element_bytes: bytes of an element.
     """
@@ -54,6 +55,12 @@ class Einsum:
         """FLOPs of matrix products alone: what `torch.utils.flop_counter` counts."""
         flops: int = sum(piece.work.flops_full for piece in self.pieces if piece.kind == "matmul")
         return flops
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes read and written by copies before products."""
+        copied: int = sum(piece.work.bytes_moved for piece in self.pieces if piece.kind == "copy")
+        return copied
 
 
 def einsum(
@@ -89,19 +96,46 @@ def einsum(
     layouts = tuple(
         _layout(names, sizes, (strides or {}).get(number)) for number, names in enumerate(equation.operands)
     )
+    return _explained(equation, sizes, layouts, _path(path, equation, sizes), element_bytes)
+
+
+def with_fewer_copies(told: Einsum) -> Einsum | None:
+    """The same with other letters, where torch would copy less: it sums in the order of the alphabet.
+
+    In `bshd,hdo->bso` d comes before h, against the order in memory, and both operands are copied; in `abcd,cde->abe`
+    nothing is. The letters that are tried follow the order of the indices in one operand, then of those in the others.
+
+    >>> sizes = {"b": 2, "s": 3, "h": 4, "d": 5, "o": 6}
+    >>> with_fewer_copies(einsum("bshd,hdo->bso", sizes)).equation.in_letters
+    'abcd,cde->abe'
+    >>> with_fewer_copies(einsum("bshk,hko->bso", {"b": 2, "s": 3, "h": 4, "k": 5, "o": 6})) is None
+    True
+    """
+    tried = []
+    for number in range(len(told.operands)):
+        others = told.equation.operands[:number] + told.equation.operands[number + 1 :]
+        names = dict.fromkeys(name for operand in (told.equation.operands[number], *others) for name in operand)
+        equation = replace(told.equation, letters=dict(zip(names, ascii_letters, strict=False)))
+        tried.append(_explained(equation, told.sizes, told.operands, told.path, told.element_bytes))
+    fewest = min(tried, key=lambda each: each.copied_bytes)
+    return fewest if fewest.copied_bytes < told.copied_bytes else None
+
+
+def _explained(
+    equation: Equation, sizes: Mapping[str, int], layouts: tuple[Layout, ...], path: Path, element_bytes: int
+) -> Einsum:
     names = tuple(operand_name(number) for number in range(len(layouts)))
-    found = _path(path, equation, sizes)
     at_once = all_at_once(equation.operands, equation.output, sizes)
     order = (*equation.output, *equation.summed)
     rest = [operand_of(*each, order) for each in zip(names, equation.operands, layouts, strict=True)]
     if len(rest) == 1:
         alone, pieces = _alone(rest[0], equation, element_bytes)
         line = f"y = {alone.code}"
-        return Einsum(equation, sizes, names, layouts, found, (), pieces, alone.layout, (line,), at_once, element_bytes)
-    steps = _contracted(rest, found, equation, sizes, element_bytes)
+        return Einsum(equation, sizes, names, layouts, path, (), pieces, alone.layout, (line,), at_once, element_bytes)
+    steps = _contracted(rest, path, equation, sizes, element_bytes)
     lines = tuple(f"{each.result.code} = {each.code}" for each in steps)
     result = steps[-1].result.layout
-    return Einsum(equation, sizes, names, layouts, found, steps, (), result, lines, at_once, element_bytes)
+    return Einsum(equation, sizes, names, layouts, path, steps, (), result, lines, at_once, element_bytes)
 
 
 def _path(asked: str, equation: Equation, sizes: Mapping[str, int]) -> Path:

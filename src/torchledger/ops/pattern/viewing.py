@@ -94,7 +94,7 @@ def why_no_view(layout: Layout, wanted: Sequence[int], names: Sequence[str] = ()
     place = len(wanted) - 1
     for first, end in reversed(run_bounds(layout.shape, layout.stride)):
         count, covered = prod(layout.shape[first:end]), 1
-        while place >= 0 and (covered < count or wanted[place] == 1):
+        while place >= 0 and covered < count:
             covered *= wanted[place]
             place -= 1
         if covered != count:
