@@ -1,4 +1,17 @@
-"""What summing in a narrow format loses: the sum as hardware makes it, and the bound of theory beside it."""
+"""What summing in a narrow format loses: the sum as hardware makes it, and the bound of theory beside it.
+
+The bound of s = Σ xᵢ in n - 1 additions of unit roundoff u (half of epsilon; epsilon itself unless rounding is to
+nearest) is Σ|xᵢ| times
+
+- sequential, to nearest: (n - 1)·u, for any n (Rump, Error estimation of floating-point summation and dot product,
+  BIT 52, 2012);
+- pairwise: (1 + u)^ceil(log2 n) - 1, as each term passes through that many roundings at most (Higham, Accuracy and
+  Stability of Numerical Algorithms, 2nd edition, section 4.2), or (n - 1)·u to nearest where that is less
+  (Jeannerod and Rump, Improved error bounds for inner products, SIAM J. Matrix Anal. Appl. 34, 2013);
+- sequential in another rounding: γ(n - 1), with γ(k) = k·u / (1 - k·u), while k·u < 1 (section 3.1),
+
+and what rounding the terms and the result may add. There is none if anything overflows.
+"""
 
 from __future__ import annotations
 
@@ -63,19 +76,7 @@ def accumulate(
 
     Terms are rounded to the format first (to nearest), added in the format of the accumulator, and the result is
     rounded to the format of the terms. *Sequential* adds one after the other; *pairwise* adds the sum of the first half
-    to the sum of the second, each made so.
-
-    The bound of s = Σ xᵢ in n - 1 additions of unit roundoff u (half of epsilon; epsilon itself unless rounding is to
-    nearest) is Σ|xᵢ| times
-
-    - sequential, to nearest: (n - 1)·u, for any n (Rump, Error estimation of floating-point summation and dot product,
-      BIT 52, 2012);
-    - pairwise: (1 + u)^ceil(log2 n) - 1, as each term passes through that many roundings at most (Higham, Accuracy and
-      Stability of Numerical Algorithms, 2nd edition, section 4.2), or (n - 1)·u to nearest where that is less
-      (Jeannerod and Rump, Improved error bounds for inner products, SIAM J. Matrix Anal. Appl. 34, 2013);
-    - sequential in another rounding: γ(n - 1), with γ(k) = k·u / (1 - k·u), while k·u < 1 (section 3.1),
-
-    and what rounding the terms and the result may add. There is none if anything overflows.
+    to the sum of the second, each made so. The bound is the one at the head of this file.
 
     >>> accumulate([1.0] * 300, "bf16").value, accumulate([1.0] * 300, "bf16", accumulator="fp32").value
     (256.0, 300.0)
