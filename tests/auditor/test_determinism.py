@@ -360,3 +360,27 @@ def test_what_cannot_be_audited_says_why():
         audit_determinism(frozen)
     with pytest.raises(AuditError, match="at least 1 step and 2 runs"):
         audit_determinism(subject(), steps=0)
+
+
+def test_unwritten_memory_that_reaches_gradients_alone_is_an_error_too():
+    """The loss of a single step is the same, its weights are not: memory read unwritten in the backward pass."""
+
+    class Leaks(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(_, gradient):
+            return gradient + torch.empty_like(gradient)
+
+    class Layer(nn.Module):
+        def forward(self, x):
+            return Leaks.apply(x)
+
+    found = the_error(audit_determinism(subject(lambda: Model(Layer())), steps=1))
+    assert "memory is read that nobody wrote" in found.message
+    assert found.evidence["phase"] == "backward"
+    alone = replace(subject(lambda: Model(Layer())), optimizer=None, rebuild=None)
+    found = the_error(audit_determinism(alone, steps=1))
+    assert found.evidence["phase"] == "backward"

@@ -1,8 +1,8 @@
 """`audit_determinism`: whether a step repeats bit for bit, the first operation that does not, and what could not.
 
 Tables of the record:
-    repeats      `trial`, `same`, and where runs part: `number`, `operation`, `phase`, `module`, `source`, `how`,
-                 `num_different`, `num_elements`, `largest`, `relative`; `loss_difference`, `num_operations`
+    repeats      `trial`, `kind`, `same`, and where runs part: `number`, `operation`, `phase`, `module`, `source`,
+                 `how`, `num_different`, `num_elements`, `largest`, `relative`; `loss_difference`, `num_operations`
     data         `trial`, `same`, `first_batch`, `parameter`, `num_batches`, `streams`
     random       operations that draw random numbers: `operation`, `module`, `phase`, `times`
     known        documented cases for the device: `what`, `device`, `mode`, `times`, `operation`, `module`, `source`
@@ -175,6 +175,7 @@ def _tables(
 def _row(each: Repeat, num_operations: int) -> Mapping[str, Any]:
     row: dict[str, Any] = {
         "trial": each.trial,
+        "kind": each.kind,
         "same": each.is_same,
         "loss_difference": each.loss_difference,
         "num_operations": num_operations,

@@ -68,6 +68,7 @@ class Repeat:
         batch: number of the first batch that was another one.
         failed: what a step said that ended the run.
         loss_difference: of the last loss, absolute; nothing where it is no number.
+        ends_alike: whether losses, weights and gradients were the same at the end.
     """
 
     trial: str
@@ -77,6 +78,7 @@ class Repeat:
     batch: int | None = None
     failed: str = ""
     loss_difference: float | None = None
+    ends_alike: bool = True
 
     @property
     def is_same(self) -> bool:
@@ -118,8 +120,9 @@ def otherwise(question: Question, first: Run, tell: Callable[[], None]) -> Itera
             found = compared(trial, "filled", first, question.run(fill=math.nan))
         except AuditError as error:
             found = Repeat(trial, "filled", failed=str(error))
-        reaches = found.failed or found.loss_difference != 0
-        yield found if reaches else replace(found, difference=None)  # what is never used may hold anything
+        yield (
+            found if found.failed or not found.ends_alike else replace(found, difference=None)
+        )  # what is never used may hold anything
     tell()
     if question.subject.device.type == "cpu":
         threads = torch.get_num_threads()
@@ -139,5 +142,7 @@ def compared(trial: str, kind: str, first: Run, other: Run) -> Repeat:
     batch = next((n for n, (a, b) in enumerate(zip(first.data, other.data, strict=True)) if a != b), None)
     difference = None if begins or batch is not None else first_difference(first, other)
     gap = abs(first.losses[-1] - other.losses[-1])
-    same = first.losses == other.losses and first.final_hash == other.final_hash
-    return Repeat(trial, kind, difference, begins, batch, "", 0.0 if same else gap if math.isfinite(gap) else None)
+    alike = tuple(map(float.hex, first.losses)) == tuple(map(float.hex, other.losses))
+    alike = alike and first.final_hash == other.final_hash
+    far = 0.0 if alike else gap if math.isfinite(gap) else None
+    return Repeat(trial, kind, difference, begins, batch, "", far, alike)

@@ -26,7 +26,7 @@ class Run:
         losses: of each step, before its update.
         initial: a hash of each parameter and buffer before the first step.
         data: a hash of each batch that was used.
-        final_hash: of all parameters and buffers after the last step.
+        final_hash: of all parameters and buffers after the last step, and of gradients where no optimizer took them.
         drew: numbers of the operations that drew random numbers.
         streams: names of the global random streams that were drawn from.
         captured: tensors of the operation that was asked for.
@@ -114,7 +114,7 @@ def run(
             losses=tuple(loss.item() for loss in losses),
             initial=initial,
             data=tuple(data),
-            final_hash=combined(list(weights(subject).values())),
+            final_hash=combined([*weights(subject).values(), *_gradients(subject)]),
             drew=tuple(watch.drew),
             streams=tuple(name for name, state in before.items() if state != after[name]),
             captured=watch.captured,
@@ -151,6 +151,11 @@ def weights(subject: Subject) -> dict[str, int | None]:
     """A hash of each parameter and buffer, by name."""
     named = (*subject.model.named_parameters(), *subject.model.named_buffers())
     return {name: tensor_hash(tensor.detach()) for name, tensor in named}
+
+
+def _gradients(subject: Subject) -> list[int | None]:
+    """Hashes of the gradients that are there."""
+    return [tensor_hash(p.grad.detach()) for p in subject.model.parameters() if p.grad is not None]
 
 
 def _without_gradients(subject: Subject) -> None:

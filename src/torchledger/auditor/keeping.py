@@ -171,9 +171,9 @@ class _Tensor:
             data.dtype, data.shape, data.stride(), data.data_ptr(),
         ):  # fmt: skip
             tensor.data = data
-        if not _same_bits(data, self.value):  # memory that was not changed may be read-only: a mapped file
+        if not _same_bits(_written_once(data), self.value):  # what nobody changed may be read-only: a mapped file
             with torch.no_grad():
-                _written_once(data).copy_(_written_once(self.value))
+                _written_once(data).copy_(self.value)
         if tensor.is_leaf:
             if tensor.requires_grad != self.wanted:
                 tensor.requires_grad_(self.wanted)
@@ -191,7 +191,7 @@ def _tensor(tensor: Tensor) -> PutBack:
     if is_lazy(tensor):
         raise AuditError("a lazy module has no weights yet: run the model once on a batch, then audit it")
     data = tensor.data
-    value = data.clone(memory_format=torch.preserve_format)
+    value = _written_once(data).clone(memory_format=torch.preserve_format)
     version = None if tensor.is_inference() else tensor._version  # noqa: SLF001  # autograd's own name
     first, second = ({} if hooks is None else dict(hooks) for hooks in _hooks(tensor))
     gradient = tensor.grad if tensor.is_leaf else None
