@@ -95,7 +95,7 @@ def test_ids_are_shown_from_anywhere(ask, headerless):
         (("--document", 8, "--dtype", "uint16", "--end-of-text", 9), "has 3 documents, counted from 0"),
         (("--document", 0, "--dtype", "uint16"), "nothing tells where the documents"),
         (("--start", 5, "--dtype", "uint16"), "has 5 ids, counted from 0; asked for 5"),
-        (("--dtype", "float16"), "no token ids are made of 'float16'"),
+        (("--dtype", "float16"), "'float16' is not one of 'uint8', 'int8', 'uint16'"),
         ((), "say their type"),
     ],
 )
@@ -104,3 +104,11 @@ def test_a_wrong_question_is_exit_code_2(ask, headerless, words, message):
     answer = ask("data", "show", headerless, *words)
     assert answer.code == 2
     assert message in answer.err
+
+
+def test_a_type_that_is_none_is_a_wrong_question_to_both(ask, headerless):
+    """`verify` and `show` are exit code 2 for a type that no ids are made of: nothing is wrong with the file."""
+    for name in ("verify", "show"):
+        answer = ask("data", name, headerless, "--dtype", "float")
+        assert answer.code == 2
+        assert "'float' is not one of 'uint8', 'int8', 'uint16'" in answer.err

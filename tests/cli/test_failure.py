@@ -46,6 +46,19 @@ def test_our_own_errors_are_their_message(capsys):
     assert capsys.readouterr().err == "error: hidden_size is 7, not a multiple of num_heads 2\n"
 
 
+def test_wrong_usage_begins_with_the_same_word(capsys):
+    """Click's own errors say `error:` as all others do, usage and hint before it."""
+    report_failure(click.UsageError("no such option"))
+    assert capsys.readouterr().err == "error: no such option\n"
+    report_failure(click.UsageError("no such option", click.Context(click.Command("count"), info_name="count")))
+    assert capsys.readouterr().err.splitlines() == [
+        "Usage: count [OPTIONS]",
+        "Try 'count --help' for help.",
+        "",
+        "error: no such option",
+    ]
+
+
 def test_a_surprise_says_how_to_see_more(capsys):
     """An unexpected error is one line with its kind, and the flag that shows where."""
     report_failure(KeyError("bf17"))

@@ -30,7 +30,8 @@ def test_identical_work_is_reused(ask, texts, tmp_path):
     ("words", "message"),
     [
         (("/nowhere/at/all", "--out", "data"), "no file or folder"),
-        (("stdlib", "--out", "data", "--validation", "150%"), "between 0 and 1"),
+        (("stdlib", "--out", "data", "--validation", "150%"), "above 0 and below 1"),
+        (("stdlib", "--out", "data", "--validation", "0"), "validated on text that it was not trained on"),
         (("stdlib",), "--out"),
     ],
 )

@@ -185,6 +185,7 @@ def test_a_refusal_comes_before_anything_is_measured(ask, here, monkeypatch):
     for words, message in (
         (("run.toml", "--out", "mine"), "has a run in it"),
         (("--resume", "mine", "--set", "recipe.seed=7"), "recipe.seed"),
+        (("--resume", "mine", "--set", "num_steps=9"), "num_steps: 6 in the checkpoint, 9 now"),
         (("--resume", "mine", "--set", "model.num_layers=3"), "of another model"),
     ):
         answer = ask("train", *words)
@@ -331,6 +332,7 @@ def test_a_model_that_learned_nothing_is_noticed(ask, here):
     ("words", "message"),
     [
         (("run.toml", "--set", "data=nowhere"), "run prepare first"),
+        (("run.toml", "--set", "data=nowhere", "--set", "num_stepz=3"), "data: nothing is at nowhere"),
         (("run.toml", "--set", "precision=fp16", "--set", "device=cpu"), "fp16"),
         (("run.toml", "--resume", "runs/none"), "--resume takes configuration and folder from the run"),
         (("--resume", "runs/none"), "runs/none"),

@@ -42,6 +42,8 @@ def test_the_defaults_can_be():
         (optimizer(beta1=1.0), "optimizer.beta1"),
         (optimizer(beta2=-0.1), "optimizer.beta2"),
         (optimizer(momentum=1.5), "optimizer.momentum"),
+        (optimizer(momentum=0.9), "optimizer.momentum"),
+        (optimizer(kind="adafactor", momentum=0.9), "optimizer.momentum"),
         (optimizer(weight_decay=-0.1), "optimizer.weight_decay"),
         (optimizer(gradient_clip=-1.0), "optimizer.gradient_clip"),
         (optimizer(warmup_steps=-1), "optimizer.warmup_steps"),
@@ -51,6 +53,12 @@ def test_the_defaults_can_be():
 def test_a_mistake_is_found_at_its_field(recipe, place):
     """Each impossible value is one mistake, told at the path of its field."""
     assert [found for found, _ in recipe_mistakes(recipe)] == [place]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "muon"])
+def test_momentum_is_for_those_that_have_it(kind):
+    """SGD and Muon read `momentum`; of any other optimizer it would change nothing, so it is a mistake there."""
+    assert recipe_mistakes(optimizer(kind=kind, momentum=0.9)) == []
 
 
 def test_learned_positions_end_somewhere():

@@ -57,7 +57,9 @@ def test_another_horizon_says_what_becomes_of_the_learning_rate(identity):
     now = replace(identity, recipe=replace(RECIPE, num_tokens=2 * 6400))
     (change,) = identity.changes(now, 99)
     assert change.field == "recipe.num_tokens"
-    assert change.note.startswith("learning rate of step 99: 0.001 becomes 0.0055")
+    length, rate = change.note.split("; ")
+    assert length == "num_steps: 100 in the checkpoint, 200 now"
+    assert rate.startswith("learning rate of step 99: 0.001 becomes 0.0055")
 
 
 def test_a_field_of_a_later_version_is_an_error(identity):

@@ -37,6 +37,14 @@ def test_a_strategy_without_effect_is_told(config):
     assert not any("has no effect" in line for line in resolve(config).assumptions)
 
 
+@pytest.mark.parametrize(("length", "is_told"), [(32, False), (33, True)])
+def test_sequences_beyond_the_models_length_are_told(config, length, is_told):
+    """Rotary positions have no end, so a longer sequence trains: one token beyond max_sequence_length 32 is told."""
+    setup = resolve(replace(config, recipe=replace(config.recipe, sequence_length=length)))
+    told = [line for line in setup.assumptions if "longer than" in line]
+    assert told == [f"sequences of {length} tokens are longer than tiny's 32: its rotary positions go on"] * is_told
+
+
 def test_a_preset_is_found_by_name(config, data_folder):
     """A model may be a preset's name; an unknown one is told with what was probably meant."""
     assert resolve(replace(config, model="gpt2")).spec.num_layers == 12

@@ -44,6 +44,15 @@ def test_hidden_things_and_the_result_are_left_out(tmp_path):
     assert found.skipped == ()
 
 
+def test_what_was_prepared_in_the_source_is_no_text_of_it(tmp_path):
+    """A folder that `prepare` wrote is left out wherever the next result goes; one with its summary alone is not."""
+    for name in ("a.txt", "b.txt", "old/prepare.json", "old/train.tokens", "mine/prepare.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = find_sources(tmp_path, exclude=tmp_path / "new")
+    assert [file.name for file in found.files] == ["a.txt", "b.txt", "mine/prepare.json"]
+
+
 def test_links(tmp_path):
     """Links to files are followed, dangling ones are listed, and links to folders do not lead round in circles."""
     (tmp_path / "a.txt").write_text("a")

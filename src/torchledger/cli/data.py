@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PARTS = ("train.tokens", "validation.tokens")  # of a folder that `prepare` wrote
 _UNKNOWN = "not known"
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
 @click.group()
@@ -41,7 +42,7 @@ def _told(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--vocab-size", type=COUNT, help="Ids at or beyond it are faults, where the file does not say it."
         ),
-        click.option("--dtype", help="Type of the ids of a file without a header: uint8 to int64."),
+        click.option("--dtype", type=click.Choice(_TYPES), help="Type of the ids of a file without a header."),
     ):
         function = option(function)
     return function

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import io
 import traceback
 
 import click
@@ -50,7 +51,7 @@ def report_failure(error: Exception, *, debug: bool = False) -> int:
             click.echo("interrupted", err=True)
             return INTERRUPTED
         case click.ClickException():
-            error.show()
+            click.echo(_shown(error), err=True)
             return error.exit_code
         case ValueError() if _is_ours(error):
             click.echo(f"error: {error}", err=True)
@@ -65,6 +66,13 @@ def report_failure(error: Exception, *, debug: bool = False) -> int:
     hint = "" if debug else "; torchledger --debug ... shows where"
     click.echo(f"error: {type(error).__name__}: {error}{hint}", err=True)
     return FAILED
+
+
+def _shown(error: click.ClickException) -> str:
+    """What click would write, with usage and hint, under the same first word as all our own errors."""
+    text = io.StringIO()
+    error.show(text)
+    return text.getvalue().rstrip("\n").replace("Error: ", "error: ", 1)
 
 
 # By name, because knowing the class would load torch. Whoever is no exception here is a wrong question.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchledger import config
 from torchledger import ledger as books
+from torchledger.config.override import read_sets
 from torchledger.ledger import Ledger, RunRecord
 from torchledger.view.page import read_page
 from torchledger.view.record import RecordFormatError, record_from_json, record_to_json
@@ -36,6 +37,37 @@ def load_run_config(file: Path | None, sets: Sequence[str]) -> config.Loaded[Run
     from torchledger.trainer.run_config import RunConfig, stdlib_config_path
 
     return config.load(file or stdlib_config_path(), RunConfig, sets=sets)
+
+
+def load_run_to_train(file: Path | None, sets: Sequence[str]) -> RunConfig:
+    """The configuration of a run that shall begin.
+
+    Raises:
+        ConfigError: with every mistake in it; data that is not there is told with them.
+    """
+    try:
+        return load_run_config(file, sets).value
+    except config.ConfigError as error:
+        raise config.ConfigError(error.source, [*error.mistakes, *_missing_data(file, sets)]) from error
+
+
+def _missing_data(file: Path | None, sets: Sequence[str]) -> list[tuple[str, str]]:
+    """Data of a configuration that is not there, as (dotted path, message); nothing where the file cannot be read."""
+    from torchledger.trainer.run_config import stdlib_config_path
+
+    try:
+        source = config.read_file(file or stdlib_config_path())[0]
+    except config.ConfigError:
+        return []
+    table = source.under(read_sets(sets)[0]).table
+    mixture = table.get("mixture")
+    parts = [each.get("data") for each in mixture if isinstance(each, dict)] if isinstance(mixture, list) else []
+    named = [("data", table.get("data")), *((f"mixture.{number}.data", each) for number, each in enumerate(parts))]
+    return [
+        (name, f"nothing is at {place}; run prepare first")
+        for name, place in named
+        if isinstance(place, str) and not Path(place).exists()
+    ]
 
 
 def write_books(folder: Path, record: RunRecord) -> None:

@@ -13,7 +13,7 @@ from torchledger.cli.failure import INTERRUPTED, TERMINATED, DoesNotFit, Failed
 from torchledger.cli.live import Live
 from torchledger.cli.output import is_quiet, json_option, note, show, show_json
 from torchledger.cli.progress import Progress
-from torchledger.cli.runs import REPORT_NAME, load_run_config
+from torchledger.cli.runs import REPORT_NAME, load_run_config, load_run_to_train
 from torchledger.units import format_bytes
 
 if TYPE_CHECKING:
@@ -109,19 +109,27 @@ def _begin(options: dict[str, Any], crew: Crew | None) -> tuple[Setup, RunFolder
     if options["device"] is not None:
         sets.append(f"device={options['device']}")
     if options["resume"] is None:
-        setup = resolve(load_run_config(options["file"], sets).value, ranks)
+        setup = resolve(load_run_to_train(options["file"], sets), ranks)
         if options["out"] is not None and not options["dry_run"]:
             RunFolder(options["out"]).require_empty()
         return setup, None, None
     if options["file"] is not None or options["out"] is not None:
         raise click.UsageError("--resume takes configuration and folder from the run; give neither FILE nor --out")
     folder = RunFolder.open(options["resume"])
-    setup = resolve(load_run_config(folder.config_path, sets).value, ranks)
+    setup = resolve(load_run_config(folder.config_path, _in_steps(sets)).value, ranks)
     checkpoint = resume_point(folder)
     # both are asked again when training begins; measuring the machine first would let the user wait for a refusal
     resume_changes(checkpoint, setup, allow_changes=options["allow_changes"])
     with folder.locked():
         return setup, folder, checkpoint
+
+
+def _in_steps(sets: list[str]) -> list[str]:
+    """What is set of a run that goes on: the length that its folder has is in tokens, and steps take its place."""
+    names = {each.partition("=")[0].strip() for each in sets}
+    if "num_steps" in names and "recipe.num_tokens" not in names:
+        return [*sets, "recipe.num_tokens=0"]
+    return sets
 
 
 def _predict(setup: Setup) -> Prediction:

@@ -152,6 +152,8 @@ def _begun(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
 
 #: Parts that a recipe can train; layers also by number.
 _PARTS = ("embedding", "layers", "prediction", "head")
+#: Optimizers that read `momentum`.
+_WITH_MOMENTUM = ("sgd", "muon")
 
 
 def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:
@@ -163,6 +165,11 @@ def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:
         value = getattr(optimizer, name)
         if not 0 <= value < 1:
             yield f"optimizer.{name}", f"must be at least 0 and below 1, is {value}"
+    if 0 < optimizer.momentum < 1 and optimizer.kind not in _WITH_MOMENTUM:
+        known = (
+            f"{optimizer.kind} averages gradients by beta1" if optimizer.kind != "adafactor" else "adafactor has none"
+        )
+        yield "optimizer.momentum", f"is for {' and '.join(_WITH_MOMENTUM)}; {known}; leave it out or set it to 0"
     for name in ("weight_decay", "gradient_clip", "warmup_steps"):
         value = getattr(optimizer, name)
         if value < 0:

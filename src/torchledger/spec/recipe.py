@@ -30,7 +30,7 @@ class OptimizerSpec:
         learning_rate: at the top of the schedule.
         beta1, beta2, epsilon, weight_decay: AdamW's. Weight decay acts on matrices, not on biases, norms or embeddings
             of positions.
-        momentum: SGD's.
+        momentum: SGD's; Muon's, where 0 is the 0.95 of its authors. The others have none.
         gradient_clip: largest global gradient norm; 0 does not clip.
         schedule: after the warm-up `cosine`, `linear` (a straight line to the last rate), `wsd` (stays at the top, then
             a straight line over the last `decay_fraction` of the steps; MiniCPM, arXiv:2404.06395, section 4), or

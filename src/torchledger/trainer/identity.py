@@ -94,8 +94,11 @@ class Identity:
         """
         rates = [learning_rate(r.optimizer, step, r.num_steps) for r in (self.recipe, now.recipe)]
         note = f"learning rate of step {step}: {rates[0]:.4g} becomes {rates[1]:.4g}" if rates[0] != rates[1] else ""
+        steps = (self.recipe.num_steps, now.recipe.num_steps)
+        length = "" if steps[0] == steps[1] else f"num_steps: {steps[0]:,} in the checkpoint, {steps[1]:,} now"
+        notes = {"recipe.optimizer": note, "recipe.num_tokens": "; ".join(filter(None, (length, note)))}
         recipe = [
-            replace(change, note=note if change.field.startswith(("recipe.optimizer", "recipe.num_tokens")) else "")
+            replace(change, note=next((text for name, text in notes.items() if change.field.startswith(name)), ""))
             for change in _differing("recipe", _leaves(self.recipe), _leaves(now.recipe))
         ]
         others = [

@@ -104,7 +104,10 @@ def prepare(
             to, a full disk. Files already in `out_dir` are replaced only when the new ones are whole.
     """
     if not 0 < validation_fraction < 1:
-        raise PrepareError(f"the validation fraction must lie between 0 and 1, got {validation_fraction}")
+        raise PrepareError(
+            f"the validation fraction must lie above 0 and below 1, got {validation_fraction}: a run is validated on "
+            "text that it was not trained on, and trained on the rest; 0.001 keeps little for it"
+        )
     if num_workers is not None and num_workers < 1:
         raise PrepareError(f"at least one worker must encode, got {num_workers}")
     folder = Path(out_dir)

@@ -151,7 +151,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         else check_initial_weights(config.initial_weights, meta_model(spec, recipe))
     )
     setup = Setup(resolved, spec, recipe, data, _own(device, ranks), (), ranks, mixture)
-    said = (*_epochs(setup), *document_words(setup), *_spread(setup))
+    said = (*_epochs(setup), *document_words(setup), *_length(setup), *_spread(setup))
     return replace(
         setup, assumptions=(*data.assumptions, *begun, *reasons, *compiled.reasons, *_threads(config), *said)
     )
@@ -173,6 +173,15 @@ def _check_choices(config: RunConfig, data: RunData) -> None:
     if data.tokenizer_path is None:
         raise SetupError(f"{config.choices} is text, and nothing says which tokenizer {data.place} was written with")
     read_questions(config.choices)
+
+
+def _length(setup: Setup) -> list[str]:
+    """Sequences longer than the model was made for, which computed positions take and learned ones do not."""
+    length, spec = setup.recipe.sequence_length, setup.spec
+    if length <= spec.max_sequence_length:
+        return []
+    how = {"none": "it has no positions"}.get(spec.position.kind, f"its {spec.position.kind} positions go on")
+    return [f"sequences of {length:,} tokens are longer than {spec.name}'s {spec.max_sequence_length:,}: {how}"]
 
 
 def _spread(setup: Setup) -> list[str]:

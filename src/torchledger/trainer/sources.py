@@ -19,6 +19,7 @@ from torchledger.trainer.containers import (
     format_of,
     require_library,
 )
+from torchledger.trainer.prepared import SUMMARY_NAME, TRAIN_NAME
 from torchledger.trainer.records import sha256_of
 from torchledger.trainer.tokenizer import END_OF_TEXT
 
@@ -79,13 +80,14 @@ def find_sources(source: Path | str, *, exclude: Path | None = None, progress: P
     """Find and hash the text of a source.
 
     Text is UTF-8 without NUL bytes; empty, binary and unreadable files are listed as skipped. Symbolic links to files
-    are followed, to folders not. A folder with a single text file counts as that file. Compressed text, lines of JSON
-    and tables are known by their names (see `containers`); a folder that the `datasets` library saved is its tables.
+    are followed, to folders not. What an earlier preparation wrote into the source is no text of it. A folder with a
+    single text file counts as that file. Compressed text, lines of JSON and tables are known by their names (see
+    `containers`); a folder that the `datasets` library saved is its tables.
 
     Args:
         source: `stdlib` (the `.py` files of this Python's standard library; installed packages and tests left out), a
-            folder (every text file in it; hidden files and folders, `__pycache__` and `node_modules` left out), or a
-            file.
+            folder (every text file in it; hidden files and folders, `__pycache__`, `node_modules` and folders that
+            `prepare` wrote left out), or a file.
         exclude: a folder to leave out (where the result will stand).
         progress: told how much has been read.
 
@@ -119,9 +121,17 @@ def _walk(root: Path, left_out: frozenset[str], exclude: Path | None, *, suffix:
         folders[:] = sorted(
             name
             for name in folders
-            if name not in left_out and not name.startswith(".") and (Path(folder) / name).resolve() != hidden_exclude
+            if name not in left_out
+            and not name.startswith(".")
+            and (Path(folder) / name).resolve() != hidden_exclude
+            and not _is_prepared(Path(folder) / name)
         )
         yield from (Path(folder) / name for name in names if name.endswith(suffix) and not name.startswith("."))
+
+
+def _is_prepared(folder: Path) -> bool:
+    """Whether `prepare` wrote the folder: what it made of the same text must not become text again."""
+    return (folder / SUMMARY_NAME).is_file() and (folder / TRAIN_NAME).is_file()
 
 
 def _saved_tables(root: Path) -> list[Path]:
