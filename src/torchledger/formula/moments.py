@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from torchledger.formula.optimizer import is_decayed, trained
 from torchledger.formula.parameters import parameters
+from torchledger.formula.precision import FORMATS
 from torchledger.formula.value import Activation
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
@@ -73,6 +74,8 @@ def moments(
         "temporaries: embedding": matrix * (spec.tied_embeddings + accumulates),
         "temporaries: gradient of the stream": stream,
     }
+    # A head's gradient that autocast cast back is nobody else's, so that autograd adds the embedding's to it in place.
+    is_summed_apart = spec.tied_embeddings and not FORMATS[recipe.precision].is_autocast
     tied = {"gradients": gradients, "temporaries: embedding": matrix * (2 + accumulates)}
     # Up to here the loss of this micro-batch is in `activation_bytes`; the number that scales it is gone.
     earlier = {"losses": 4 * (recipe.accumulation_steps - 1)}
@@ -88,7 +91,7 @@ def moments(
         Moment("backward of the head", {**standing, **earlier, **head}),
         Moment("backward of the first layer", {**standing, **losses, **first}),
         Moment("backward of the embedding", {**standing, **losses, **embedding}),
-        *((Moment("sum of the tied gradients", {**standing, **losses, **tied}),) if spec.tied_embeddings else ()),
+        *((Moment("sum of the tied gradients", {**standing, **losses, **tied}),) if is_summed_apart else ()),
         Moment("optimizer step", {**standing, **results, **step}),
     )
 
