@@ -69,6 +69,10 @@ def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _wha
         tell(3, _STEPS, "step as advised")
         _advise(subject, evidence)
         tell(_STEPS, _STEPS, "step as advised")
+    if evidence.whole_numbers:
+        assumptions.append(f"{evidence.whole_numbers:,} numbers of optimizer state are integers and not counted")
+    if in_fp8 := evidence.seen.operations.in_fp8:
+        assumptions.append(f"{len(in_fp8)} modules multiply in FP8 by themselves, in the step called FP32 too")
     overhead = {
         "plain_step_s": plain.seconds,
         "counted_step_s": watched_s,
@@ -110,6 +114,7 @@ def _counted(subject: Subject, wide: Subject) -> tuple[Evidence, float]:
     }
     scale = loss_scale((*kinds["activation gradient"].values(), *kinds["weight gradient"].values()))
     evidence = Evidence(reference, seen, {kind: each for kind, each in kinds.items() if each}, scale)
+    evidence.whole_numbers = censuses.whole_numbers
     return evidence, time.perf_counter() - begin
 
 
@@ -118,6 +123,7 @@ class _Kinds:
     """Censuses by kind of tensor and place."""
 
     found: dict[str, dict[str, Census]] = field(default_factory=dict)
+    whole_numbers: int = 0
 
     def add(self, kind: str, place: str, tensor: Tensor) -> None:
         if tensor.is_floating_point() and tensor.numel():
@@ -132,6 +138,7 @@ def _count_left(subject: Subject, kinds: _Kinds) -> None:
         for key, value in subject.optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and value.numel() > 1 and key != "master":
                 kinds.add("optimizer state", f"{name}.{key}", value)
+                kinds.whole_numbers += 0 if value.is_floating_point() else value.numel()
 
 
 def _run_own(subject: Subject, evidence: Evidence) -> None:

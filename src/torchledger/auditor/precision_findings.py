@@ -19,6 +19,7 @@ __all__ = ["Evidence", "found"]
 
 _GRADIENTS = ("activation gradient", "weight gradient")
 _MANY = 0.5  # of a tensor's gradients, or of all updates: fewer than half may be noise near 0
+_STUCK = 0.9  # of one parameter's updates: it does not learn, however small it is beside the others
 _FEW = 0.001  # of all gradients
 _ROW_OFF = 0.005  # of a softmax's sum: BF16 alone may be off by 2^-8, when all entries are alike
 _SUM_OFF = 0.05  # of a sum that is added up in 16 bit, one number after the other
@@ -35,6 +36,7 @@ class Evidence:
         seen: its forward and backward pass.
         kinds: kind of tensor -> place -> census.
         scale: the loss scale that FP16 needs.
+        whole_numbers: of optimizer state that is kept as integers, which are not counted.
         own: the step as it is configured, where that is not FP32 throughout.
         own_operations: of its forward pass.
         own_told: what it is stored in, where not FP32.
@@ -49,6 +51,7 @@ class Evidence:
     seen: Seen
     kinds: Mapping[str, Mapping[str, Census]]
     scale: LossScale
+    whole_numbers: int = 0
     own: Step | None = None
     own_operations: Operations | None = None
     own_told: str = ""
@@ -165,7 +168,7 @@ def _frozen(evidence: Evidence) -> Iterator[Finding]:
     several = sorted(stored, key=Moved.share, reverse=True)[:3]
     told = ", ".join(f"{each.name} {each.share():.1%}" for each in several)
     yield _finding(
-        "warning" if share > _MANY else "note",
+        "warning" if share > _MANY or worst.share() > _STUCK else "note",
         worst.name,
         f"{share:.1%} of the updates of {worst.stored} weights ({frozen:,} of {wanted:,}) are at most half a unit in "
         f"the last place and change nothing: {told}",

@@ -89,11 +89,20 @@ class Broken:
 
 @dataclass(slots=True)
 class Operations:
-    """What was seen of operations."""
+    """What was seen of operations.
+
+    Attributes:
+        logits: module -> its attention logits.
+        softmaxes: module and operation -> its softmax.
+        broken: the first operation that made infinity or NaN.
+        in_fp8: modules that multiply matrices in FP8 whatever is asked of them.
+        mode: what looks, while it does.
+    """
 
     logits: dict[str, Logits] = field(default_factory=dict)
     softmaxes: dict[str, Softmax] = field(default_factory=dict)
     broken: Broken | None = None
+    in_fp8: set[str] = field(default_factory=set)
     mode: _Looking | None = None
 
     @contextlib.contextmanager
@@ -137,6 +146,8 @@ class _Looking(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
         with torch.no_grad():
             if name in _ATTENTION:
                 self._attention(func, args, named)
+            elif name == "_scaled_mm":
+                self._found.in_fp8.add(self._where())
             elif name in _SOFTMAX or name == _LOG_SOFTMAX:
                 self._softmax(name, args, result)
             if self._found.broken is None:
