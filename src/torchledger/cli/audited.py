@@ -68,7 +68,7 @@ def _of_run(target: str, folder: Path, options: Mapping[str, Any]) -> Subject:
     checkpoint = checkpoint_at(Path(target))
     config = RunFolder.open(folder).config()
     setup = _setup(config, options)
-    subject = _of_setup(target, setup, int(options.get("seed") or setup.recipe.seed))
+    subject = _of_setup(target, setup, _seed(options, setup.recipe.seed))
     assert subject.optimizer is not None
     manifest = load_weights(checkpoint, subject.model)  # type: ignore[arg-type]  # it is the trainer's own
     load_optimizer(checkpoint, manifest, subject.model, subject.optimizer)  # type: ignore[arg-type]  # as above
@@ -78,7 +78,7 @@ def _of_run(target: str, folder: Path, options: Mapping[str, Any]) -> Subject:
 
 def _of_config(target: str, config: RunConfig, options: Mapping[str, Any]) -> Subject:
     setup = _setup(config, options)
-    return _of_setup(target, setup, int(options.get("seed") or setup.recipe.seed))
+    return _of_setup(target, setup, _seed(options, setup.recipe.seed))
 
 
 def _setup(config: RunConfig, options: Mapping[str, Any]) -> Setup:
@@ -120,7 +120,7 @@ def _preset(target: str, options: Mapping[str, Any]) -> Subject:
         batches = _random_tokens(found.model.vocab_size, recipe.batch_size, length, seed)
         return _trained(found.model.name, step, found.model.vocab_size, batches, make)
 
-    return make(int(options.get("seed") or recipe.seed))
+    return make(_seed(options, recipe.seed))
 
 
 def _trained(
@@ -174,7 +174,7 @@ def _own(target: str, options: Mapping[str, Any]) -> Subject:
                 raise users_error(target, error) from error
         return _sorted(target, made, options, make)
 
-    return make(int(options.get("seed") or SEED))
+    return make(_seed(options, SEED))
 
 
 def _architecture(target: str, options: Mapping[str, Any]) -> Subject:
@@ -196,7 +196,21 @@ def _architecture(target: str, options: Mapping[str, Any]) -> Subject:
         made["optimizer"] = torch.optim.AdamW
         return replace(_sorted(target, made, options, make), vocab_size=vocab_size)
 
-    return make(int(options.get("seed") or SEED))
+    return make(_seed(options, SEED))
+
+
+def _seed(options: Mapping[str, Any], own: int) -> int:
+    """The seed that was asked for, 0 too, or the target's own."""
+    return own if options.get("seed") is None else int(options["seed"])
+
+
+def _batches(made: Any) -> Callable[[int], Any] | None:
+    """A function of the batch's number as it is; what can be gone through (a DataLoader) in order."""
+    if made is None or (callable(made) and not hasattr(made, "__iter__")):
+        return made  # type: ignore[no-any-return]  # what the user wrote
+    from torchledger.auditor.determinism_data import InOrder
+
+    return InOrder(made)
 
 
 def _sorted(target: str, made: Any, options: Mapping[str, Any], rebuild: Callable[[int], Subject]) -> Subject:
@@ -209,11 +223,14 @@ def _sorted(target: str, made: Any, options: Mapping[str, Any], rebuild: Callabl
     if isinstance(made, (tuple, list)) and len(made) == 2:
         parts = {"model": made[0], "batch": made[1]}
     model = made if isinstance(made, nn.Module) else parts.get("model")
+    batches = _batches(parts.get("batches"))
     batch = parts.get("batch", getattr(model, "example_input_array", None))
+    if batch is None and batches is not None:
+        batch = batches(0)
     if not isinstance(model, nn.Module) or batch is None:
         raise click.UsageError(
             f"{target} makes no model with a batch to run it on: return (model, batch), or a dict with `model`, "
-            "`batch` and, where the model returns no loss, `loss`"
+            "`batch` (or `batches`: a DataLoader, or a function of n) and, where the model returns no loss, `loss`"
         )
     optimizer = parts.get("optimizer")
     return Subject(
@@ -225,5 +242,6 @@ def _sorted(target: str, made: Any, options: Mapping[str, Any], rebuild: Callabl
         precision=options.get("precision") or parts.get("precision", "fp32"),
         gradient_clip=parts.get("gradient_clip", 0.0),
         loss_scale=parts.get("loss_scale", 1.0),
+        batches=batches,
         rebuild=rebuild,
     )
