@@ -19,6 +19,19 @@ model afterwards: weights, gradients, modes, hooks, optimizer state and random s
     precision_findings.py      what is harmful
     precision_tables.py        what is told
 
+    init.py                    audit_init: whether weights begin so that signals and gradients keep their size by depth
+    init_signals.py            one step looked at: sizes at every module, forward and on the way back
+    init_uses.py               which operation reads which parameter, and so its fan-in; what writes to the stream
+    init_size.py               how large a tensor is, in a precision that no value of it leaves
+    init_gates.py              closed ReLUs, saturated tanh and sigmoid, softmax that has chosen
+    init_depth.py              the stacks of a model, and growth from layer to layer
+    init_weights.py            moments of a matrix; rows that are zero, constant, or copies
+    init_schemes.py            the standard deviation of each scheme, and whether a sample can come from it
+    init_matrices.py           each matrix with its use, its values and its scheme
+    init_judged_signals.py     findings about signals and the first loss
+    init_judged_weights.py     findings about weights
+    init_redrawn.py            other initial values for any module
+
     determinism.py             audit_determinism: whether a step repeats bit for bit
     determinism_repeat.py      runs that have to be the same, and runs with what should not matter
     determinism_run.py         a few steps from a seed, watched
@@ -32,7 +45,8 @@ model afterwards: weights, gradients, modes, hooks, optimizer state and random s
 
 from torchledger.auditor.determinism import audit_determinism
 from torchledger.auditor.errors import AuditError
+from torchledger.auditor.init import audit_init
 from torchledger.auditor.precision import audit_precision
 from torchledger.auditor.subject import Subject, left_as_it_was
 
-__all__ = ["AuditError", "Subject", "audit_determinism", "audit_precision", "left_as_it_was"]
+__all__ = ["AuditError", "Subject", "audit_determinism", "audit_init", "audit_precision", "left_as_it_was"]

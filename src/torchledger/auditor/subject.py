@@ -39,6 +39,8 @@ class Subject:
         vocab_size: ids that the loss is over, where it is a language model's: its first loss is near the logarithm.
         initialization: how the weights were drawn, by the recipe's word (`fan_in`, `gpt2`, `xavier`, `kaiming`,
             `mup`), where that is known and the weights are still those.
+        initial_stds: standard deviation that each parameter was drawn with by that word, before its cut at ±3 of it;
+            0 for those that begin constant.
         batches: batch n of the data, a pure function of n, where there is more than one batch.
         rebuild: the same subject made anew from nothing but a seed, weights, data order and all; nothing where it
             cannot be.
@@ -54,6 +56,7 @@ class Subject:
     loss_scale: float = 1.0
     vocab_size: int | None = None
     initialization: str | None = None
+    initial_stds: Mapping[str, float] | None = None
     batches: Callable[[int], Any] | None = None
     rebuild: Callable[[int], Subject] | None = None
 

@@ -73,7 +73,7 @@ def _of_run(target: str, folder: Path, options: Mapping[str, Any]) -> Subject:
     manifest = load_weights(checkpoint, subject.model)  # type: ignore[arg-type]  # it is the trainer's own
     load_optimizer(checkpoint, manifest, subject.model, subject.optimizer)  # type: ignore[arg-type]  # as above
     assert subject.batches is not None
-    return replace(subject, batch=subject.batches(manifest.step), initialization=None)
+    return replace(subject, batch=subject.batches(manifest.step), initialization=None, initial_stds=None)
 
 
 def _of_config(target: str, config: RunConfig, options: Mapping[str, Any]) -> Subject:
@@ -103,7 +103,9 @@ def _of_setup(name: str, setup: Setup, seed: int) -> Subject:
         step = build_step(setup.spec, recipe, weights=setup.config.initial_weights)
     rows, length = recipe.batch_size // recipe.accumulation_steps, recipe.sequence_length
     data = Batches(setup.data.train, rows, length, seed, device=setup.device, documents=recipe.document_mask)
-    return _trained(name, step, setup.spec.vocab_size, data.batch, lambda other: _of_setup(name, setup, other))
+    made = _trained(name, step, setup.spec.vocab_size, data.batch, lambda other: _of_setup(name, setup, other))
+    is_drawn = setup.config.initial_weights is None
+    return made if is_drawn else replace(made, initialization=None, initial_stds=None)
 
 
 def _preset(target: str, options: Mapping[str, Any]) -> Subject:
@@ -128,6 +130,7 @@ def _trained(
 ) -> Subject:
     """Our own trainer's step as a subject."""
     from torchledger.auditor import Subject
+    from torchledger.trainer.init import standard_deviations
 
     recipe = step.recipe
     autocast = {"bf16": "bf16", "fp16": "fp16"}.get(recipe.precision, "fp32")
@@ -141,6 +144,7 @@ def _trained(
         loss_scale=1.0 if step.loss_scale is None else step.loss_scale.state()["loss_scale"].item(),
         vocab_size=vocab_size,
         initialization=recipe.initialization,
+        initial_stds=standard_deviations(step.model, recipe.initialization, recipe.mup_base_size),
         batches=batches,
         rebuild=rebuild,
     )
