@@ -1,11 +1,13 @@
 import math
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 
 from torchledger import config as configs
 from torchledger.config import ConfigError
 from torchledger.spec import Recipe
+from torchledger.trainer.precision import BUILT
 from torchledger.trainer.run_config import RunConfig, SampleConfig, stdlib_config_path
 
 
@@ -22,6 +24,12 @@ def test_the_embedded_configuration_is_sound():
     assert loaded.model.vocab_size == 4096
     assert 200 <= loaded.num_steps <= 600
     assert loaded.precision == loaded.attention == "auto"
+
+
+def test_a_run_can_ask_for_every_precision_that_is_built():
+    """What the trainer runs can be named beside `recipe` and `auto`, and nothing else can."""
+    asked = get_args(get_type_hints(RunConfig)["precision"])
+    assert asked == ("recipe", "auto", *BUILT)
 
 
 def test_five_mistakes_are_five_lines(tmp_path):

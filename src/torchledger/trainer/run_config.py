@@ -138,7 +138,9 @@ class RunConfig:
     name: str = "run"
     runs: Path = Path("runs")
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal["recipe", "auto", "fp32", "bf16", "fp16"] = "recipe"
+    precision: Literal[
+        "recipe", "auto", "fp32", "tf32", "bf16", "fp16", "bf16-master", "bf16-moments", "bf16-pure", "fp8"
+    ] = "recipe"
     attention: Literal["recipe", "auto", "math", "fused"] = "recipe"
     num_threads: int | None = None
     eval_interval: int = 100

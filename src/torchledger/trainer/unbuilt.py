@@ -10,6 +10,7 @@ from torchledger.trainer.precision import BUILT
 __all__ = ["require_built_recipe", "require_spreadable"]
 
 _WHY = "the planner and the formulas know it, the trainer does not do it"
+_OFFLOAD = "on a CPU everything is there already, and on a GPU the planner knows it and the trainer does not do it"
 
 
 def require_built_recipe(recipe: Recipe) -> None:
@@ -47,6 +48,6 @@ def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
     if recipe.precision == "fp16" and recipe.loss_chunk > 0:
         yield "loss_chunk", "makes gradients before the loss scale of fp16 reaches them, and most become 0; set it to 0"
     if recipe.offload_activations > 0:
-        yield "offload_activations", f"activations in host memory: {_WHY}; set it to 0"
+        yield "offload_activations", f"activations in host memory: {_OFFLOAD}; set it to 0, or use recompute"
     if recipe.offload_optimizer:
-        yield "offload_optimizer", f"optimizer state in host memory: {_WHY}; set it to false"
+        yield "offload_optimizer", f"optimizer state in host memory: {_OFFLOAD}; set it to false, or shard it"
