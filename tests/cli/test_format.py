@@ -177,6 +177,7 @@ def test_every_answer_has_a_page(ask, tmp_path, words):
         (("sum", "4", "--dtype", "int8"), "INT8 is an integer format"),
         (("1", "--rounding", "stochastic", "--random", "2"), "at least 0 and below 1, not 2"),
         (("inf", "--ladder", "2", "--dtype", "fp16"), "has no neighbours"),
+        (("1e-8", "--laddr", "3"), "no such option: --laddr"),
     ],
 )
 def test_options_that_say_nothing_are_refused(ask, words, message):

@@ -82,6 +82,14 @@ def test_zeros_stay(name: str):
     assert set(formats.encode_blocks([0.0] * 20, name).values) == {0.0}
 
 
+@pytest.mark.parametrize("name", [fmt.name for fmt in formats.blocks() if fmt.name != "MXINT8"])
+def test_zeros_keep_their_sign(name: str):
+    """A negative zero has the sign bit, and so has a negative number that vanishes; two's complement has one zero."""
+    made = formats.encode_blocks([4.0, -0.0, 0.0, -1e-30], name)
+    assert [math.copysign(1, value) for value in made.values] == [1, -1, 1, -1]
+    assert [bool(bits >> formats.block(name).element.bits - 1) for bits in made.blocks[0].element_bits] == [0, 1, 0, 1]
+
+
 @pytest.mark.parametrize("name", [fmt.name for fmt in formats.blocks()])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_not_hidden(name: str, bad: float):

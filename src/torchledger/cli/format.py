@@ -115,6 +115,8 @@ def command(what: tuple[str, ...], names: tuple[str, ...], html: Path | None, as
     pattern, `block` with numbers that share a scale, or `sum` with a count of terms; without it, all formats are
     listed.
     """
+    if stray := [word for word in what if word.startswith("--")]:  # a single dash begins a negative number
+        raise click.UsageError(f"no such option: {', '.join(stray)}")
     asked = _Asked(**options)
     chosen = tuple(formats.find(name) for name in names)
     match what:

@@ -153,9 +153,15 @@ def _block(
     divisor = Fraction(0) if math.isnan(scale) else Fraction(scale) * Fraction(tensor_scale or 1)
     bits = []
     for value, random in zip(row, drawn, strict=True):
-        quotient = Fraction(*value.as_integer_ratio()) / divisor if divisor else Fraction(0)
-        bits.append(encode(quotient, fmt.element, "saturate", rounding, random).bits)
+        bits.append(encode(_quotient(value, divisor), fmt.element, "saturate", rounding, random).bits)
     return EncodedBlock(scale_bits, scale, tuple(bits), decode_block(scale_bits, bits, fmt, tensor_scale))
+
+
+def _quotient(value: Rational, divisor: Fraction) -> Rational:
+    """A number by its scales, with its sign also where it is zero; zero under a scale that is zero or NaN."""
+    if not divisor or value == 0:
+        return math.copysign(0.0, value) if isinstance(value, float) else 0.0
+    return Fraction(*value.as_integer_ratio()) / divisor
 
 
 def _scale_bits(largest: Fraction | None, fmt: BlockFormat, rule: ScaleRule, tensor_scale: float | None) -> int:

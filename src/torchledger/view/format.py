@@ -74,7 +74,7 @@ def format_cells(row: Mapping[str, Any]) -> str:
 def _float_facts(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     e, m, signs = row["exponent_bits"], row["mantissa_bits"], row["sign_bits"]
     yield "bits", f"{row['bits']} = {signs} sign + {e} exponent + {m} mantissa, bias {row['bias']}"
-    yield "memory", f"{row['bytes_per_element']} bytes an element"
+    yield "memory", _bytes(row["bytes_per_element"])
     yield "range", f"[{row['min']:.9g}, {row['max']:.9g}]"
     yield "largest", f"{row['max']:.9g}"
     yield "smallest normal", f"{row['smallest_normal']:.9g}"
@@ -89,7 +89,7 @@ def _float_facts(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _integer_facts(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "bits", f"{row['bits']} = 1 sign + {row['bits'] - 1}, two's complement"
-    yield "memory", f"{row['bytes_per_element']} bytes an element"
+    yield "memory", _bytes(row["bytes_per_element"])
     yield "range", f"[{row['min']:.9g}, {row['max']:.9g}]"
     yield "step", f"{row['step']:.9g} everywhere"
     if row["is_symmetric"]:
@@ -202,6 +202,10 @@ def _beyond(row: Mapping[str, Any]) -> str:
     else:
         cast = "a cast becomes infinity" if row["has_infinity"] else "a cast becomes NaN"
     return f"{cast}; {row['cast_note']}" if row["cast_note"] else cast
+
+
+def _bytes(size: float) -> str:
+    return f"{size:.9g} byte{'s' if size > 1 else ''} an element"
 
 
 def _error(relative: float) -> str:

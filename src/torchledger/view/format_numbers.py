@@ -152,7 +152,7 @@ def sums_screen(count: int, term: str, sums: Sequence[Accumulation]) -> tuple[Bl
     )
     columns = ("<format", "<added", "sum", "error", "largest error by theory", "moves no more after")
     exact = float_or_text(sums[0].exact)
-    return (Table(columns, rows, f"{group_digits(count)} times {term}: exactly {exact}"),)
+    return (Table(columns, rows, f"{group_digits(count)} times {term}: {exact} if nothing were rounded"),)
 
 
 def float_or_text(number: Fraction) -> str:
