@@ -21,7 +21,7 @@ def placeholders() -> Iterator[None]:
             made.add(parameter)
         register(module, name, parameter)
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]  # modules have no other door to all of them
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]  # modules have no other door to all of them
     try:
         yield
     finally:
@@ -38,7 +38,7 @@ def fill(model: nn.Module, device: torch.device) -> None:
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             owners.setdefault(parameter, []).append((module, name))
     # What `to_empty` calls, which would empty the buffers too; shards learn of their new tensors by it.
-    model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.device.type == "meta" else tensor)  # noqa: SLF001  # as above
+    model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.device.type == "meta" else tensor)  # type: ignore[no-untyped-call]  # noqa: SLF001  # as above
     for (first, its_name), *others in owners.values():
         for module, name in others:
             setattr(module, name, getattr(first, its_name))
