@@ -74,6 +74,12 @@ def test_a_ladder_of_neighbours(ask):
     assert "BF16 around 1e-8" in ask("format", "1e-8", "--ladder", 1, "--dtype", "bf16").out
 
 
+def test_bits_are_drawn_where_few_formats_are_asked_for(ask):
+    """Below the table of one format its bits stand in boxes; twenty formats would be twenty drawings."""
+    assert "│0│01100100│0101100│" in ask("format", "1e-8", "--dtype", "bf16").out
+    assert "│" not in ask("format", "1e-8").out
+
+
 def test_rounding_overflow_and_random_numbers_are_heard(ask):
     """70,000 is cut toward zero and under saturation; 1.25 in FP4 goes up if the random number is below a half."""
 

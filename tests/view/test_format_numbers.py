@@ -6,6 +6,7 @@ import pytest
 from torchledger import formats
 from torchledger.view.format_numbers import (
     blocks_screen,
+    drawn_screen,
     equation,
     float_or_text,
     ladder_screen,
@@ -95,3 +96,11 @@ def test_a_fraction_that_no_float_holds():
     """10^400 is told by its power."""
     assert float_or_text(Fraction(10**400)) == "about 10^400"
     assert float_or_text(Fraction(4096)) == "4,096"
+
+
+def test_the_bits_of_a_number_are_drawn_with_their_arithmetic():
+    """1.5 in FP4 is 2^0 · (1 + 1/2); 7 in MXFP4 is 6 under the scale 2^0; NaN has no pattern in FP4."""
+    rows = [*formats.explain_value("1.5", ["fp4"]), *formats.explain_value("7", ["mxfp4"])]
+    fp4, mxfp4 = drawn_screen([*rows, *formats.explain_value("nan", ["fp4"])])
+    assert (fp4.title, fp4.lines) == ("FP4_E2M1", ("│0│01│1│", " s ee m", " 1.5 = +2^(1 - 1) · (1 + 1/2)"))
+    assert mxfp4.lines == ("│01111111│ · │0│11│1│", " eeeeeeee  ·  s ee m", " 6 = 6 · 2^0")

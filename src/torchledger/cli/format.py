@@ -19,6 +19,7 @@ from torchledger.units import parse_count
 from torchledger.view.format import format_screen, formats_screen, tensor_screen, value_screen
 from torchledger.view.format_numbers import (
     blocks_screen,
+    drawn_screen,
     ladder_screen,
     odds_screen,
     pattern_screen,
@@ -31,6 +32,10 @@ _BETWEEN_SIZES = re.compile(r"[\s,]+|(?<=[\dkMB])[x×*](?=\d)")
 
 #: Formats that `format sum` shows unless asked for others.
 _SUMMED = ("FP32", "FP16", "BF16", "FP8_E4M3", "FP8_E5M2")
+
+
+#: The bits of a number are drawn below the table where at most so many formats are asked for.
+_DRAWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,8 @@ def _number(text: str, number: Any, chosen: Sequence[Format], asked: _Asked) -> 
             number, chosen or None, asked.overflow or "cast", asked.rounding or "nearest-even", random
         )
         told = [{name: getattr(each, name) for name in each.__slots__} for each in rows]
-        screen, title = value_screen(text, rows), f"{text} in every format"
+        drawn = drawn_screen(rows) if 0 < len(chosen) <= _DRAWN else ()
+        screen, title = (*value_screen(text, rows), *drawn), f"{text} in every format"
         bits = tuple(Bits(row.format, row.bits, _layout(row.format), f"{row.value:.9g}") for row in rows if row.bits)
     if asked.ladder is None:
         return _Answer(title, question, told, screen, bits)

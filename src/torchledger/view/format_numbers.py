@@ -14,9 +14,11 @@ from torchledger.formats import (
     NumberFormat,
     Rung,
     ScalarFormat,
+    ValueRow,
     bit_pattern,
     decode,
     describe,
+    find,
     kind_of,
 )
 from torchledger.units import format_number, group_digits
@@ -46,6 +48,23 @@ def pattern_screen(bits: int, fmt: ScalarFormat) -> tuple[Block, ...]:
         Lines(drawn_bits(pattern, describe(fmt)["layout"]), mark="code"),
         Facts(facts),
     )
+
+
+def drawn_screen(rows: Sequence[ValueRow]) -> tuple[Block, ...]:
+    """The bits of a number in boxes, one format below the other, and how its value follows from them."""
+    drawn = []
+    for row in rows:
+        if row.value is None:
+            continue
+        fmt = find(row.format)
+        about = describe(fmt)
+        if isinstance(fmt, BlockFormat):
+            layout, because = f"{about['scale_layout']} · {about['layout']}", row.reason.partition(": ")[2]
+        else:
+            layout, because = about["layout"], equation(int(row.bits.replace(" ", ""), 2), fmt)
+        value = number_text(row.value, fmt.name)
+        drawn.append(Lines((*drawn_bits(row.bits, layout), f" {value} = {because}"), row.format, mark="code"))
+    return tuple(drawn)
 
 
 def equation(bits: int, fmt: ScalarFormat) -> str:
