@@ -5,8 +5,9 @@ import torch
 
 from torchledger.spec import Recipe
 from torchledger.trainer.init import initialize
+from torchledger.trainer.linear import Linear
 from torchledger.trainer.model import build
-from torchledger.trainer.narrowing import narrow
+from torchledger.trainer.narrowing import narrow, narrow_products
 
 
 @pytest.fixture
@@ -45,3 +46,11 @@ def test_a_master_copy_has_all_digits_of_the_first_values(model):
 
 def test_precisions_are_those_of_a_recipe():
     assert Recipe(precision="bf16-pure").precision == "bf16-pure"
+
+
+def test_only_precisions_with_narrow_products_have_them():
+    """FP8 is of `fp8` alone: nothing of a model in 16 bit is cast further."""
+    for precision, expected in (("bf16-master", 0), ("bf16", 0), ("fp8", 1)):
+        layers = torch.nn.ModuleDict({"mlp": Linear(32, 48), "head": Linear(32, 48), "attention": Linear(32, 24)})
+        narrow_products(layers, precision)
+        assert sum(each.is_narrow for each in layers.values()) == expected

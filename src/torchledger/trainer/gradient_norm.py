@@ -23,7 +23,8 @@ def gradient_norm(gradients: Iterable[Tensor]) -> Float[Tensor, ""]:
     """The 2-norm over all elements of all gradients, each counted once; the same on every rank.
 
     Squares are added up over the shards of a rank, then over each mesh dimension along which tensors are sharded,
-    together with those that are whole there. Where nothing is sharded, it is torch's `get_total_norm`, bit for bit.
+    together with those that are whole there. Where nothing is sharded, it is that of one process (`clipping.clip`), bit
+    for bit.
     """
     sharded: dict[_Dimensions, list[Tensor]] = {}
     groups: dict[int, dist.ProcessGroup] = {}
@@ -36,7 +37,7 @@ def gradient_norm(gradients: Iterable[Tensor]) -> Float[Tensor, ""]:
             local = gradient.to_local()
         sharded.setdefault(dimensions, []).append(local)
     if list(sharded) == [()]:
-        return torch.nn.utils.get_total_norm(sharded[()])
+        return _norm(sharded[()])
     return _summed({dimensions: _square(shards) for dimensions, shards in sharded.items()}, groups).sqrt()
 
 
@@ -50,8 +51,17 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, 
     return norm
 
 
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """In FP32, whatever they are stored in: torch's own would round it to their format (`clipping.clip`)."""
+    if all(each.dtype == torch.float32 for each in tensors):
+        return torch.nn.utils.get_total_norm(tensors)
+    norms = torch._foreach_norm(tensors, 2.0, torch.float32)  # noqa: SLF001  # what torch's own calls, with a format
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return total
+
+
 def _square(shards: list[Tensor]) -> Tensor:
-    norm: Tensor = torch.nn.utils.get_total_norm(shards)
+    norm = _norm(shards)
     return norm * norm
 
 
