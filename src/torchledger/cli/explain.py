@@ -259,7 +259,7 @@ def _element_bytes(dtype: str) -> int:
     many = 1024
     held = formats.tensor_bytes((many,), dtype)
     if held % many:
-        raise PatternError(f"elements of {formats.get(dtype).name} share bytes or scales, so they have no strides")
+        raise PatternError(f"elements of {formats.find(dtype).name} share bytes or scales, so they have no strides")
     return held // many
 
 
@@ -267,4 +267,4 @@ def _roofs(pieces: Sequence[Piece], told: dict[str, Any]) -> Roofed | None:
     if told["chip"] is None:
         return None
     catalog = machine.load(told["own_files"]) if told["own_files"] else None
-    return roofed(pieces, machine.get(told["chip"], catalog=catalog), formats.get(told["dtype"]).name)
+    return roofed(pieces, machine.get(told["chip"], catalog=catalog), formats.find(told["dtype"]).name)
