@@ -9,7 +9,8 @@ from torchledger.cli.audited import subject_of
 #: One of each family that fits: two layers at full width, of a small vocabulary.
 FAMILIES = ("smollm2-135m", "pythia-70m", "stdlib-small")
 LARGE_FAMILIES = (
-    "gpt2", "opt-125m", "qwen3-0.6b", "bloom-560m", "olmo-2-1b", "falcon-rw-1b", "phi-1.5", "llama-3.2-1b", "stablelm-3b",
+    "gpt2", "opt-125m", "qwen3-0.6b", "bloom-560m", "olmo-2-1b", "falcon-rw-1b", "phi-1.5", "llama-3.2-1b",
+    "stablelm-3b",
 )  # fmt: skip
 SMALL = ("model.num_layers=2", "model.vocab_size=1024")
 

@@ -107,7 +107,7 @@ def _counted(subject: Subject, wide: Subject) -> tuple[Evidence, float]:
         "weight": censuses.found.get("weight", {}),
         "activation": seen.activations,
         "attention logit": {place: each.census for place, each in seen.operations.logits.items()},
-        "activation gradient": seen.gradients,
+        "activation gradient": {place: seen.gradients[place] for place in seen.activations if place in seen.gradients},
         "weight gradient": censuses.found.get("weight gradient", {}),
         "optimizer state": censuses.found.get("optimizer state", {}),
         "update": censuses.found.get("update", {}),

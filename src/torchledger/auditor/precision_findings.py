@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchledger.auditor.precision_census import Census
-from torchledger.auditor.precision_operations import Operations
+from torchledger.auditor.precision_operations import Operations, Softmax
 from torchledger.auditor.precision_recipe import NOISY, Check
 from torchledger.auditor.precision_scale import LossScale
 from torchledger.auditor.precision_seen import Seen
@@ -221,32 +221,40 @@ def _log2(scale: float) -> float:
 
 
 def _softmaxes(evidence: Evidence) -> Iterator[Finding]:
-    for place, seen in (evidence.own_operations.softmaxes if evidence.own_operations is not None else {}).items():
-        if seen.off is None:
-            continue
-        severity, total = "warning", seen.sums.get(seen.format, 1.0)
-        if seen.is_log and seen.off > _NATS_OFF:
-            message = f"log_softmax of rows of {seen.length:,} is off by {seen.off:.2g} nats an entry in {seen.format}"
-        elif not seen.is_log and seen.off > _ROW_OFF:
-            message = f"softmax of rows of {seen.length:,} in {seen.format}: a row's sum is off by {seen.off:.1%}"
-        elif abs(total - 1) > _SUM_OFF:
-            severity = "note"
-            message = (
-                f"softmax of rows of {seen.length:,} in {seen.format}: added up in it one after the other, a "
-                f"row comes to {total:.3g}; torch's kernels add in FP32, a kernel of your own has to as well"
-            )
-        else:
-            continue
-        yield _finding(
-            severity,
-            place.rpartition(":")[0],
-            message,
-            "give it FP32: softmax(x.float(), -1), or cross_entropy(logits.float(), targets)",
-            off=seen.off,
-            length=seen.length,
-            format=seen.format,
-            sum=total,
+    """Softmaxes whose result is in 16 bit and off, and those that would be if they were added up in it: the worst."""
+    ran = evidence.own_operations.softmaxes if evidence.own_operations is not None else {}
+    low = {place.rpartition(":")[0]: seen for place, seen in ran.items() if seen.off is not None and not seen.is_log}
+    logs = {place.rpartition(":")[0]: seen for place, seen in ran.items() if seen.off is not None and seen.is_log}
+    remedy = "give it FP32: softmax(x.float(), -1), or cross_entropy(logits.float(), targets)"
+    if coarse := {place: seen for place, seen in logs.items() if (seen.off or 0.0) > _NATS_OFF}:
+        place, seen = max(coarse.items(), key=lambda each: each[1].off or 0.0)
+        message = f"log_softmax of rows of {seen.length:,} is off by {seen.off:.2g} nats an entry in {seen.format}"
+        yield _finding("warning", place, message + _more(coarse), remedy, **_told(seen))
+    if off := {place: seen for place, seen in low.items() if (seen.off or 0.0) > _ROW_OFF}:
+        place, seen = max(off.items(), key=lambda each: each[1].off or 0.0)
+        message = f"softmax of rows of {seen.length:,} in {seen.format}: a row's sum is off by {seen.off:.1%}"
+        yield _finding("warning", place, message + _more(off), remedy, **_told(seen))
+    if stops := {place: seen for place, seen in low.items() if place not in off and _sum_off(seen) > _SUM_OFF}:
+        place, seen = max(stops.items(), key=lambda each: _sum_off(each[1]))
+        message = (
+            f"softmax of rows of {seen.length:,} in {seen.format}: added up in it one after the other, a row comes to "
+            f"{seen.sums[seen.format]:.3g}"
         )
+        remedy = "nothing with torch's own kernels, which add in FP32; a kernel of your own has to do so as well"
+        yield _finding("note", place, message + _more(stops), remedy, **_told(seen))
+
+
+def _sum_off(seen: Softmax) -> float:
+    """How far a row's sum is from 1 that is added up in the format of the result; 0 where that is not known."""
+    return abs(seen.sums.get(seen.format, 1.0) - 1)
+
+
+def _more(places: Collection[str]) -> str:
+    return f"; the worst of {len(places)} modules" if len(places) > 1 else ""
+
+
+def _told(seen: Softmax) -> dict[str, object]:
+    return {"off": seen.off, "length": seen.length, "format": seen.format, "sum": seen.sums.get(seen.format)}
 
 
 def _noisy(subject: Subject, evidence: Evidence) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from torchledger.cli.progress import Progress
 @click.command(
     cls=Documented,
     examples=(
-        "torchledger audit precision gpt2 --sequence 32   a preset as it begins",
+        "torchledger audit precision stdlib-small --sequence 32   a preset as it begins",
         "torchledger audit precision runs/latest --html precision.html   a run as its newest checkpoint left it",
         "torchledger audit precision my.py:build --precision fp16 --strict   your own model and batch",
     ),

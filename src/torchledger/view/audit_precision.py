@@ -315,9 +315,16 @@ def _scale_curve(scales: Iterable[Mapping[str, Any]]) -> Chart:
         for row in scales
         for what, title in (("to_zero", "round to 0"), ("subnormal", "keep fewer digits"))
     ]
+    symlog = {"type": "symlog", "constant": 1e-4}  # shares of very different sizes, and 0
     encoding = {
         "x": {"field": "exponent", "type": "quantitative", "title": "loss scale, power of two"},
-        "y": {"field": "share", "type": "quantitative", "title": "gradients in FP16", "axis": {"format": "%"}},
+        "y": {
+            "field": "share",
+            "type": "quantitative",
+            "title": "gradients in FP16",
+            "scale": symlog,
+            "axis": {"format": ".2~%"},
+        },
         "color": {"field": "what", "type": "nominal", "title": None},
         "shape": {"field": "overflows", "type": "nominal", "title": "largest overflows"},
     }
