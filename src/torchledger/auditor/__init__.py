@@ -41,12 +41,33 @@ model afterwards: weights, gradients, modes, hooks, optimizer state and random s
     determinism_data.py        whether data and first weights come again
     determinism_known.py       torch's own list of what does not repeat
     determinism_findings.py    what is said of it
+
+    copies.py                  audit_copies: which operations of a step copy, and which need not
+    copies_seen.py             every operation with the storages that it reads, writes and makes
+    copies_calling.py          which call of Python an operation comes from, as it is written
+    copies_kind.py             which kind of copy an operation is
+    copies_accepted.py         which operations take a tensor as it lies
+    copies_needed.py           whether those who read a copy could have read the original
+    copies_found.py            the copies, with their bytes
+    copies_findings.py         copies that are avoidable, made twice, undone at once, or grow
+    aliasing.py                explain: where a tensor lies, who shares its storage, what shapes it can be viewed as
 """
 
+from torchledger.auditor.aliasing import explain
+from torchledger.auditor.copies import audit_copies
 from torchledger.auditor.determinism import audit_determinism
 from torchledger.auditor.errors import AuditError
 from torchledger.auditor.init import audit_init
 from torchledger.auditor.precision import audit_precision
 from torchledger.auditor.subject import Subject, left_as_it_was
 
-__all__ = ["AuditError", "Subject", "audit_determinism", "audit_init", "audit_precision", "left_as_it_was"]
+__all__ = [
+    "AuditError",
+    "Subject",
+    "audit_copies",
+    "audit_determinism",
+    "audit_init",
+    "audit_precision",
+    "explain",
+    "left_as_it_was",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchledger.ledger import Ledger, display
+from torchledger.view import aliasing
 from torchledger.view.markup import fragment
 from torchledger.view.screen import Block, assumed
 from torchledger.view.table import ledger_table
@@ -26,9 +27,10 @@ def ledger_html(ledger: Ledger) -> str:
 
 
 def register() -> None:
-    """Tell ledgers how they look."""
+    """Tell ledgers, and tensors explained, how they look."""
     display.register(Ledger, "text", ledger_text)
     display.register(Ledger, "html", ledger_html)
+    aliasing.register()
 
 
 def _blocks(ledger: Ledger) -> tuple[Block, ...]:
