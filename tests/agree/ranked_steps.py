@@ -43,6 +43,8 @@ GEMMA = replace(
     final_logit_soft_cap=5.0,
 )
 BLOOM = replace(LLAMA, position=PositionSpec("alibi"), embedding_norm=True, norm=NormSpec("layer", affine=False))
+#: Two ranks share the 45 rows of its gates and ups as 23 and 22.
+UNEVEN = replace(LLAMA, mlp=MlpSpec(45))
 MIXTURE = replace(LLAMA, moe=MoeSpec(4, 2, 16))
 
 RECIPE = Recipe(
@@ -51,10 +53,14 @@ RECIPE = Recipe(
 TWICE = replace(RECIPE, accumulation_steps=2)
 UNCLIPPED = replace(RECIPE, optimizer=replace(RECIPE.optimizer, gradient_clip=0.0))
 BF16 = replace(RECIPE, precision="bf16")
+FP8 = replace(RECIPE, precision="fp8")
+MUON = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="muon"))
+APART = replace(RECIPE, document_mask=True)
 
 SPLIT = Strategy(tensor_parallel=2)
 BY_TOKENS = Strategy(tensor_parallel=2, sequence_parallel=True)
 SHARDED = Strategy(data_parallel=2, shard_level=3)
+HYBRID = Strategy(data_parallel=4, shard_level=3, shard_group=2)
 
 #: name -> (ranks, model, recipe, layout)
 CASES = {
@@ -62,33 +68,40 @@ CASES = {
     "replicas, accumulating": (2, GPT, TWICE, Strategy(data_parallel=2)),
     "replicas of a mixture": (2, MIXTURE, UNCLIPPED, Strategy(data_parallel=2)),
     "replicas in bf16": (2, LLAMA, BF16, Strategy(data_parallel=2)),
+    "replicas in fp8": (2, LLAMA, FP8, Strategy(data_parallel=2)),
     "small micro-batches": (2, LLAMA, RECIPE, Strategy(data_parallel=2, micro_batch_size=1)),
     "shards": (2, LLAMA, RECIPE, SHARDED),
     "shards, accumulating": (2, GPT, TWICE, SHARDED),
     "shards of a mixture": (2, MIXTURE, UNCLIPPED, SHARDED),
     "shards, kept gathered": (2, GEMMA, RECIPE, replace(SHARDED, reshard=False)),
     "shards in bf16": (2, LLAMA, BF16, SHARDED),
+    "shards under muon": (2, UNEVEN, MUON, SHARDED),
     "split": (2, LLAMA, RECIPE, SPLIT),
     "split, with biases": (2, GPT, TWICE, SPLIT),
     "split, with norms of heads": (2, GEMMA, RECIPE, SPLIT),
     "split, with slopes": (2, BLOOM, UNCLIPPED, SPLIT),
+    "split, documents apart": (2, LLAMA, APART, SPLIT),
+    "split, documents apart, with slopes": (2, BLOOM, replace(APART, attention="math"), SPLIT),
     "by tokens": (2, LLAMA, RECIPE, BY_TOKENS),
     "by tokens, with biases": (2, GPT, TWICE, BY_TOKENS),
     "by tokens, with norms of heads": (2, GEMMA, RECIPE, BY_TOKENS),
     "by tokens, with slopes": (2, BLOOM, RECIPE, BY_TOKENS),
+    "by tokens, documents apart": (2, GEMMA, replace(APART, accumulation_steps=2), BY_TOKENS),
     "by tokens in bf16": (2, LLAMA, BF16, BY_TOKENS),
     "four shards": (4, LLAMA, RECIPE, Strategy(data_parallel=4, shard_level=3)),
-    "replicas of shards": (4, GPT, RECIPE, Strategy(data_parallel=4, shard_level=3, shard_group=2)),
+    "replicas of shards under muon": (4, GPT, MUON, HYBRID),
+    "replicas of shards": (4, GPT, RECIPE, HYBRID),
     "replicas, split": (4, LLAMA, TWICE, replace(SPLIT, data_parallel=2)),
     "shards by tokens": (4, GPT, TWICE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     "shards by tokens, with norms of heads": (4, GEMMA, RECIPE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
 }
 
 
-def data(spec):
-    """Inputs and targets of one step, the whole batch."""
+def data(spec, recipe):
+    """Inputs and targets of one step, the whole batch; where documents are kept apart, the number of each token's."""
     ids = torch.randint(0, spec.vocab_size, (4, 17), generator=torch.Generator().manual_seed(0))
-    return ids[:, :-1], ids[:, 1:]
+    documents = (torch.arange(16) // 5).expand(4, -1) + torch.arange(4)[:, None]
+    return (ids[:, :-1], ids[:, 1:], documents) if recipe.document_mask else (ids[:, :-1], ids[:, 1:])
 
 
 def steps(spec, recipe, strategy=None, ranks=ALONE):
@@ -98,7 +111,7 @@ def steps(spec, recipe, strategy=None, ranks=ALONE):
     rows = slice(share * mine.batch_size, (share + 1) * mine.batch_size)
     with torch.device("cpu"):
         step = build_step(spec, mine, strategy=strategy)
-    batches = micro_batches(tuple(each[rows] for each in data(spec)), mine.accumulation_steps)
+    batches = micro_batches(tuple(each[rows] for each in data(spec, mine)), mine.accumulation_steps)
     told, recorder = [], Recorder()
     for number in range(STEPS):
         if number < STEPS - 1:

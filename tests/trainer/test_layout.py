@@ -28,7 +28,8 @@ TENSOR = Strategy(tensor_parallel=2)
         (replace(TENSOR, vocab_parallel=False), {}, "whole embedding"),
         (replace(TENSOR, sequence_parallel=True), {"sequence_length": 15}, "the 15 tokens"),
         (TENSOR, {"loss_chunk": 4}, "loss in pieces"),
-        (TENSOR, {"optimizer": OptimizerSpec(kind="muon")}, "needs whole matrices"),
+        (TENSOR, {"optimizer": OptimizerSpec(kind="muon")}, "looks at whole tensors"),
+        (Strategy(data_parallel=2, shard_level=3), {"optimizer": OptimizerSpec(kind="adafactor")}, "lion, muon, sgd"),
         (Strategy(data_parallel=2, shard_level=3), {"loss_chunk": 4}, "a head in shards"),
     ],
 )

@@ -49,8 +49,16 @@ def test_every_field_of_a_recipe_is_either_done_or_refused():
 
 
 def test_what_looks_at_whole_tensors_is_refused_where_ranks_hold_shares():
-    """Two ranks that hold copies may run anything; where they hold shares, Muon and 16-bit parameters are named."""
-    recipe = Recipe(precision="bf16-pure", optimizer=OptimizerSpec("muon"))
+    """Two ranks that hold copies may run anything; where they hold shares, Adafactor and 16-bit weights are named."""
+    recipe = Recipe(precision="bf16-pure", optimizer=OptimizerSpec("adafactor"))
     require_spreadable(recipe, Strategy(data_parallel=2))
     with pytest.raises(SpecError, match=r"(?s)precision.*optimizer\.kind"):
         require_spreadable(recipe, Strategy(data_parallel=2, shard_level=3))
+
+
+def test_muon_gathers_its_matrices_from_shards_alone():
+    """Of a matrix in FSDP2's shards it makes a whole one; those that tensor parallel ranks split it refuses."""
+    muon = Recipe(optimizer=OptimizerSpec("muon"))
+    require_spreadable(muon, Strategy(data_parallel=2, shard_level=3))
+    with pytest.raises(SpecError, match=r"optimizer\.kind: 'muon' looks at whole tensors"):
+        require_spreadable(muon, Strategy(tensor_parallel=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torchledger.formula import Parameter, parameters
+from torchledger.formula.optimizer import is_orthogonalized, trained
 from torchledger.ledger import Ledger, Line
 from torchledger.planner.block import pieces, stream_format
 from torchledger.planner.data_parallel import data_rules
@@ -71,6 +72,7 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
 
     - FSDP2 fills the first dimension of each tensor up to a multiple of the ranks that share it.
     - A rank's share of tokens or heads gives a share of the gradient of a norm, of a position.
+    - Muon gathers the shards of each matrix that it makes orthogonal.
     - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
     - All ranks bring their losses together, and tell each other of signals: two numbers.
     """
@@ -80,6 +82,8 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     held = [each for each in mine if each.tied_to is None]
     if sharers > 1:
         yield from _padding(held, strategy, count)
+        if recipe.optimizer.kind == "muon":
+            yield from _gathered([each for each in trained(held) if is_orthogonalized(each)], sharers)
     if tensor > 1:
         times = count if sharers > 1 else 1
         for each in held:
@@ -104,6 +108,15 @@ def _padding(held: Sequence[Parameter], strategy: Strategy, count: int) -> Itera
                 (piece,) = collective(op, padding, sharers, _FP32)
                 yield piece.line(each.name, phase="communication", times=times * often)
             yield from _sum(each.name, padding // sharers, replicas, times)
+
+
+def _gathered(matrices: Sequence[Parameter], sharers: int) -> Iterator[Line]:
+    """A gathering of each matrix in FP32, shards of unequal size filled up as everywhere."""
+    for each in matrices:
+        rows = int(each.shape[0])
+        whole = _FP32 * (rows + -rows % sharers) * (int(each.num_elements) // rows)
+        (piece,) = collective("all_gather", whole, sharers, _FP32)
+        yield piece.line(each.name, phase="communication", times=int(each.times))
 
 
 def _is_shared(name: str, strategy: Strategy) -> bool:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.ranks import Ranks
+from torchledger.trainer.unbuilt import spreadable
 
 __all__ = ["local_recipe", "require_layout", "strategy_for"]
 
-#: Optimizers whose update of an element needs nothing but that element's own gradient and state.
-_ELEMENTWISE = frozenset({"adamw", "sgd", "lion"})
 #: Precisions whose parameters are the only copy of the weights.
 _SINGLE_COPY = frozenset({"fp32", "tf32", "bf16"})
 
@@ -53,7 +52,7 @@ def require_layout(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: R
     if strategy.tensor_parallel > 1:
         found += [*_divisions(spec, recipe, strategy.tensor_parallel, strategy), *_whole(spec, recipe)]
     if strategy.shard_level or strategy.tensor_parallel > 1:
-        found += _of_shards(spec, recipe)
+        found += _of_shards(spec, recipe, strategy)
     refuse("the run cannot be spread like this", found)
 
 
@@ -119,7 +118,6 @@ def _whole(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
         "multi-token prediction": spec.num_prediction_layers > 0,
         "dropout": spec.dropout > 0 or spec.attention.dropout > 0,
         "the loss in pieces (recipe.loss_chunk)": recipe.loss_chunk > 0,
-        "documents kept apart (recipe.document_mask)": recipe.document_mask,
         "adapters (recipe.lora_rank)": recipe.lora_rank > 0,
     }
     yield from (
@@ -127,11 +125,13 @@ def _whole(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
     )
 
 
-def _of_shards(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
+def _of_shards(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Mistake]:
     """What needs whole tensors."""
     kind, precision = recipe.optimizer.kind, recipe.precision
-    if kind not in _ELEMENTWISE:
-        yield "recipe.optimizer.kind", f"{kind!r} needs whole matrices, and ranks hold shards; use adamw, lion or sgd"
+    built = spreadable(strategy)
+    if kind not in built:
+        known = ", ".join(sorted(built))
+        yield "recipe.optimizer.kind", f"{kind!r} looks at whole tensors, of which ranks hold shares; use {known}"
     if precision not in _SINGLE_COPY:
         yield "recipe.precision", f"{precision!r} is not built for shards; use {', '.join(sorted(_SINGLE_COPY))}"
     if recipe.loss_chunk:  # it reads the head's weight past the call that would gather it

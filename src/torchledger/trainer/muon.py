@@ -35,10 +35,22 @@ class Muon:
     ) -> None:
         """In order m ← μ·m + (1 - μ)·g, o = NS(μ·m + (1 - μ)·g), p ← p·(1 - lr·wd) - lr·0.2·√max(out, in)·o."""
         mean = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
-        direction = orthogonal(torch.lerp(gradient, mean, self.momentum))
+        direction = _in_shares(torch.lerp(gradient, mean, self.momentum))
         if decay:
             parameter.mul_(1 - learning_rate * decay)
         parameter.add_(direction, alpha=-learning_rate * RMS * math.sqrt(max(parameter.shape)))
+
+
+def _in_shares(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+    """`orthogonal` of a matrix that ranks may hold shares of: gathered, the same on each of them, its share kept."""
+    if not hasattr(matrix, "full_tensor"):  # no DTensor, whose import alone takes a second
+        return orthogonal(matrix)
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(matrix, DTensor)
+    whole = orthogonal(matrix.full_tensor())
+    shares: Tensor = distribute_tensor(whole, matrix.device_mesh, matrix.placements, src_data_rank=None)
+    return shares
 
 
 def is_orthogonalized(name: str, parameter: Tensor) -> bool:

@@ -7,7 +7,9 @@ from torchledger.spec import Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.precision import BUILT
 
-__all__ = ["require_built_recipe", "require_spreadable"]
+__all__ = ["require_built_recipe", "require_spreadable", "spreadable"]
+
+_ELEMENTWISE = frozenset({"adamw", "sgd", "lion"})
 
 _WHY = "the planner and the formulas know it, the trainer does not do it"
 _OFFLOAD = "on a CPU everything is there already, and on a GPU the planner knows it and the trainer does not do it"
@@ -33,9 +35,19 @@ def require_spreadable(recipe: Recipe, strategy: Strategy) -> None:
     found = []
     if recipe.precision == "fp16" or FORMATS[recipe.precision].stored != "fp32":
         found.append(("precision", f"{recipe.precision!r} is not built for parameters in shares; use fp32 or bf16"))
-    if (kind := recipe.optimizer.kind) in {"muon", "adafactor", "adamw-8bit"}:
-        found.append(("optimizer.kind", f"{kind!r} looks at whole tensors; shard nothing, or use adamw, lion or sgd"))
+    if (kind := recipe.optimizer.kind) not in (built := spreadable(strategy)):
+        known = ", ".join(sorted(built))
+        found.append(("optimizer.kind", f"{kind!r} looks at whole tensors; shard nothing, or use {known}"))
     refuse("the recipe cannot be run in shares", found)
+
+
+def spreadable(strategy: Strategy) -> frozenset[str]:
+    """Optimizers that run where ranks hold shares of tensors.
+
+    The update of an element needs that element's own gradient and state alone; Muon gathers each of its matrices,
+    which is built for shards (FSDP2) and not for matrices that tensor parallel ranks split.
+    """
+    return _ELEMENTWISE if strategy.tensor_parallel > 1 else _ELEMENTWISE | {"muon"}
 
 
 def _of_recipe(recipe: Recipe) -> Iterator[Mistake]:
