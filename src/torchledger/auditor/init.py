@@ -110,7 +110,8 @@ def _audited(subject: Subject, signals: Signals, *, is_tried: bool) -> _Audited:
         if use.kind == "matmul" and use.fan_out == subject.vocab_size and use.writes is not None
     ]
     is_trained = is_tried is False and _is_trained(subject)
-    findings = [*judged_signals(signals, found), *judged_weights(held, signals, is_trained=is_trained)]
+    zeros = {each.name for each in held if each.values.is_zero}
+    findings = [*judged_signals(signals, found, zeros), *judged_weights(held, signals, is_trained=is_trained)]
     if subject.vocab_size is not None and not is_trained:
         findings += judged_loss(signals.loss, subject.vocab_size, heads[-1] if heads else None)
     findings.sort(key=lambda each: _SEVERITIES.index(each.severity))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from torchledger.auditor.init_depth import Stack, rate
@@ -31,19 +31,20 @@ _CLOSED: dict[GateKind, tuple[float, str, str]] = {
 _FAR_LOSS, _OFF_LOSS = 2.0, 0.5  # nats above the logarithm of the vocabulary
 
 
-def judged_signals(signals: Signals, stacks: Iterable[Stack]) -> Iterator[Finding]:
+def judged_signals(signals: Signals, stacks: Iterable[Stack], zeros: Collection[str] = ()) -> Iterator[Finding]:
     """What harms or breaks a run, of one step.
 
     Args:
         signals: the step.
         stacks: of the model.
+        zeros: parameters that are 0 throughout, which is told of them elsewhere.
     """
     yield from _not_finite(signals)
     for stack in stacks:
         yield from _growth(stack)
     yield from _gates(signals.gates)
     yield from _norms(signals)
-    yield from _positions(signals)
+    yield from _positions(signals, zeros)
 
 
 def judged_loss(loss: float, vocab_size: int, logit_std: float | None) -> Iterator[Finding]:
@@ -60,6 +61,10 @@ def judged_loss(loss: float, vocab_size: int, logit_std: float | None) -> Iterat
     above = loss - math.log(vocab_size)
     facts = {"loss": loss, "ln_vocab": math.log(vocab_size), "logit_std": logit_std}
     size = "" if logit_std is None else f"; logits of std {logit_std:.3g} alone make it s²/2 = {logit_std**2 / 2:.3g}"
+    if logit_std is not None and above > 2 * max(logit_std**2 / 2, _OFF_LOSS):
+        size += (
+            ", so that the rest is in what they say: a table tied to the head knows its own token again in the stream"
+        )
     told = f"the first loss is {loss:.4g}, ln({vocab_size:,}) = {math.log(vocab_size):.4g}"
     if not math.isfinite(loss):
         return
@@ -83,7 +88,7 @@ def judged_loss(loss: float, vocab_size: int, logit_std: float | None) -> Iterat
 
 
 def _not_finite(signals: Signals) -> Iterator[Finding]:
-    for call in signals.calls:
+    for call in sorted(signals.calls, key=lambda each: -1 if each.ended is None else each.ended):
         if call.writes is not None and call.writes.num_bad:
             yield _finding(
                 "error",
@@ -109,7 +114,7 @@ def _not_finite(signals: Signals) -> Iterator[Finding]:
 
 def _growth(stack: Stack) -> Iterator[Finding]:
     name = f"{stack.name or 'model'} ({stack.num_layers} × {stack.kind})"
-    for index, level in enumerate(stack.levels[1:], 1):
+    for index, level in enumerate(stack.levels[1:-1], 1):  # a last one of zeros is a way to begin a head
         if level.signal.rms == 0 and stack.levels[index - 1].signal.rms != 0:
             yield _finding(
                 "error",
@@ -178,9 +183,11 @@ def _norms(signals: Signals) -> Iterator[Finding]:
         )
 
 
-def _positions(signals: Signals) -> Iterator[Finding]:
+def _positions(signals: Signals, zeros: Collection[str]) -> Iterator[Finding]:
     for use in signals.uses:
-        alone = use.num_constant == use.fan_out and use.kind != "embedding" and use.fan_out > 1
+        alone = (
+            use.num_constant == use.fan_out and use.kind != "embedding" and use.fan_out > 1 and use.name not in zeros
+        )
         if alone and use.reads is not None and use.reads.std > 0 and use.writes is not None and use.writes.rms > 0:
             yield _finding(
                 "warning",

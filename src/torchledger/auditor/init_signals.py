@@ -30,6 +30,7 @@ class Call:
         writes: size of the first float tensor that it gives.
         epsilon: of a norm: what it adds to the variance or mean square.
         gradient: size of the loss's gradient by what it gives; nothing where none arrived.
+        ended: calls that ended before it; nothing where it gave no float tensor.
     """
 
     place: str
@@ -40,6 +41,7 @@ class Call:
     writes: Size | None = None
     epsilon: float | None = None
     gradient: Size | None = None
+    ended: int | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ class _Watch:
         for path, module in model.named_modules():
             self._paths.setdefault(id(module), path)
         self._counts = {id(m): sum(p.numel() for p in m.parameters()) for m in model.modules()}
+        self._num_ended = 0
         self._running: list[tuple[int, Call | None]] = []
 
     def place(self) -> str:
@@ -141,6 +144,8 @@ class _Watch:
             return
         with _unseen():
             call.writes = size_of(tensor)
+        call.ended = self._num_ended
+        self._num_ended += 1
         if tensor.requires_grad:
 
             def arrived(gradient: Tensor, call: Call = call) -> None:
