@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from torchledger.cli.audit import AUDITS
+from torchledger.cli.audit_precision import command
 from torchledger.cli.main import main
 
 SMALL = ("--sequence", "16", "--set", "model.num_layers=1", "--set", "model.vocab_size=512")
@@ -72,3 +74,8 @@ def test_a_model_without_a_batch_is_refused(tmp_path, capsys):
     path.write_text("from torch import nn\n\ndef build():\n    return nn.Linear(2, 2)\n", encoding="utf-8")
     assert main(["audit", "precision", f"{path}:build"]) == 2
     assert "return (model, batch)" in capsys.readouterr().err
+
+
+def test_the_list_of_audits_says_what_the_command_says():
+    """The line in the group's table is the first sentence of the command's own help."""
+    assert command.help.partition("\n\n")[0] == AUDITS["precision"]

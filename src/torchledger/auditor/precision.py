@@ -7,7 +7,7 @@ counts. Then the step is run as it is configured, and in the recipe that is advi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,6 +35,9 @@ _STEPS = 4  # plain, counted, as configured, as advised
 
 def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _what: None) -> AuditRecord:
     """Count what a step's numbers are, say what each format loses of them, and try the recipe that follows.
+
+    It takes about as long as ten steps: of one thread, 22.8 s where a step of GPT-2 (124M, 256 tokens) takes 2.7 s, and
+    1.2 s where one of a model of 5.8M takes 0.09 s (CPU seconds of a step in FP32).
 
     Tables of the record:
         `tensors`: kind, place, format, elements, zeros, infinities, nans, subnormals, largest, exponents (pairs of
@@ -198,11 +201,16 @@ def _advise(subject: Subject, evidence: Evidence) -> None:
 
 
 def _held_bytes(subject: Subject, evidence: Evidence) -> int:
-    """Bytes held beyond the step's own: copies of all that is put back, and two steps' gradients and updates."""
-    tensors: Iterator[Tensor] = (t for t in (*subject.model.parameters(), *subject.model.buffers()))
-    copies = 3 * sum(t.numel() * t.element_size() for t in tensors)
+    """Bytes held beyond the step's own, by arithmetic: what is put back, and gradients and updates of two steps.
+
+    Weights, buffers and optimizer state are copied by the audit, by the widened subject and by the step, and weights
+    once more to tell their update.
+    """
+    weights = sum(t.numel() * t.element_size() for t in (*subject.model.parameters(), *subject.model.buffers()))
+    states = subject.optimizer.state.values() if subject.optimizer is not None else ()
+    state = sum(t.numel() * t.element_size() for each in states for t in each.values() if isinstance(t, Tensor))
     steps = (evidence.reference, evidence.own or evidence.reference)
     kept = sum(
         t.numel() * t.element_size() for step in steps for t in (*step.gradients.values(), *step.updates.values())
     )
-    return copies + kept
+    return 4 * weights + 3 * state + kept

@@ -98,12 +98,13 @@ class Census:
         largest overflows is `overflows_at`.
         """
         fmt = get(number_format)
-        half_of_smallest = fmt.smallest_exponent - fmt.mantissa_bits - 1 - shift
+        smallest, largest = fmt.smallest_exponent - shift, fmt.largest_exponent - shift
+        half_of_smallest = smallest - fmt.mantissa_bits - 1
         to_zero = sum(n for e, n in self.counts.items() if e < half_of_smallest) + self.powers.get(half_of_smallest, 0)
-        small = sum(n for e, n in self.counts.items() if e < fmt.smallest_exponent - shift)
+        small = sum(n for e, n in self.counts.items() if e < smallest)
         overflow = self.overflows.get(fmt.name, 0)
         if shift:
-            overflow = sum(n for e, n in self.counts.items() if e > fmt.largest_exponent - shift)
+            overflow = sum(n for e, n in self.counts.items() if e > largest)
         return Lost(to_zero, small - to_zero, overflow, self.numbers)
 
     def overflows_at(self, number_format: str | NumberFormat, shift: int) -> bool:
