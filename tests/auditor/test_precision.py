@@ -352,3 +352,43 @@ def test_steps_are_told():
     told = []
     audit_precision(subject(WithLoss(layers())), tell=lambda *each: told.append(each))
     assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
+
+
+class OnlyWide(torch.autograd.Function):
+    """An operation that has no kernel in 16 bit."""
+
+    @staticmethod
+    def forward(ctx, x):  # noqa: ARG004  # torch's signature
+        """Hand on what is FP32."""
+        if x.dtype != torch.float32:
+            raise RuntimeError('"only_wide" not implemented for this format')
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # noqa: ARG004  # torch's signature
+        """Hand on the gradient."""
+        return gradient
+
+
+class OnlyFp32(nn.Module):
+    """A layer of it."""
+
+    def forward(self, x):
+        """Hand on what is FP32."""
+        return OnlyWide.apply(x)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_format_without_kernels_is_told_and_not_advised(precision):
+    """Where a step does not run in a format, the record says so, and the recipe that is advised does run."""
+    record = audit_precision(subject(WithLoss(nn.Sequential(layers(), OnlyFp32())), precision=precision))
+    assert record.facts["advised"] == "FP32 throughout"
+    assert any("does not run on this machine" in each for each in record.assumptions)
+    assert [row["which"] for row in record.tables["checks"]] == ["as advised"]
+
+
+def test_an_optimizer_that_evaluates_the_loss_itself_is_left_out():
+    """L-BFGS asks for a closure: its updates are not looked at, and the record says so."""
+    record = audit_precision(subject(WithLoss(layers()), optimizer=torch.optim.LBFGS))
+    assert "updates" not in record.tables
+    assert any("LBFGS evaluates the loss by itself" in each for each in record.assumptions)

@@ -7,8 +7,9 @@ counts. Then the step is run as it is configured, and in the recipe that is advi
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from torchledger.auditor.precision_findings import Evidence, found
 from torchledger.auditor.precision_recipe import Recipe, candidates, checked, kept_in_fp32
 from torchledger.auditor.precision_scale import loss_scale
 from torchledger.auditor.precision_seen import Seen, watched
-from torchledger.auditor.precision_step import master_of, stepped, widened
+from torchledger.auditor.precision_step import Step, master_of, stepped, widened
 from torchledger.auditor.precision_tables import facts, tables
 from torchledger.auditor.precision_updates import lost_epsilons, moved
 from torchledger.auditor.subject import Subject, left_as_it_was
@@ -61,6 +62,9 @@ def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _wha
     assumptions = ["one step from weights and optimizer state as they are, at the learning rate that they are at"]
     if subject.optimizer is None:
         assumptions.append("no optimizer: neither its state nor updates were looked at")
+    elif inspect.signature(subject.optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
+        name, subject = type(subject.optimizer).__name__, replace(subject, optimizer=None)
+        assumptions.append(f"{name} evaluates the loss by itself: neither its state nor updates were looked at")
     with left_as_it_was(subject):
         tell(0, _STEPS, "step in FP32")
         with widened(subject) as wide:
@@ -72,6 +76,7 @@ def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _wha
         tell(3, _STEPS, "step as advised")
         _advise(subject, evidence)
         tell(_STEPS, _STEPS, "step as advised")
+    assumptions += evidence.not_run
     if evidence.whole_numbers:
         assumptions.append(f"{evidence.whole_numbers:,} numbers of optimizer state are integers and not counted")
     if in_fp8 := evidence.seen.operations.in_fp8:
@@ -158,19 +163,14 @@ def _run_own(subject: Subject, evidence: Evidence) -> None:
             named = subject.model.named_parameters()
             masters.update(name for name, p in named if master_of(subject.optimizer, p) is not None)
 
-        evidence.own = stepped(
-            subject,
-            subject.precision,
-            loss_scale=scale,
-            around=lambda: watched(subject.model, seen, values=False),
-            after=note_masters,
-        )
+        stored = sorted({_STORED[p.dtype] for p in subject.model.parameters() if p.dtype in _STORED})
+        recipe = Recipe(subject.precision, {}, scale, " and ".join(stored) or "FP32")
+        around = partial(watched, subject.model, seen, values=False)
+        evidence.own = _attempted(subject, recipe, evidence, around=around, after=note_masters)
         evidence.masters = frozenset(masters)
         evidence.own_operations = seen.operations
-        stored = sorted({_STORED[p.dtype] for p in subject.model.parameters() if p.dtype in _STORED})
-        evidence.checks["as configured"] = checked(
-            Recipe(subject.precision, {}, scale, " and ".join(stored) or "FP32"), evidence.own, evidence.reference
-        )
+        if evidence.own is not None:
+            evidence.checks["as configured"] = checked(recipe, evidence.own, evidence.reference)
         evidence.own_told = f"weights in {' and '.join(stored)}" if is_stored_low else ""
     evidence.moved = moved(subject, evidence.reference, evidence.own if is_stored_low else None, evidence.masters)
     evidence.epsilons = lost_epsilons(subject)
@@ -190,14 +190,26 @@ def _advise(subject: Subject, evidence: Evidence) -> None:
                 check = own
             elif recipe.precision == "fp32":
                 check = checked(recipe, evidence.reference, evidence.reference)
+            elif (step := _attempted(wide, recipe, evidence)) is None:
+                continue
             else:
-                step = stepped(wide, recipe.precision, kept=recipe.kept, loss_scale=recipe.loss_scale)
                 check = checked(recipe, step, evidence.reference)
             evidence.advised = check
             if check.holds:
                 evidence.checks["as advised"] = check
                 return
             evidence.checks[f"tried {recipe.precision}"] = check
+
+
+def _attempted(subject: Subject, recipe: Recipe, evidence: Evidence, **how: Any) -> Step | None:
+    """A step in a recipe; nothing where this machine has no kernel for it, which is then told."""
+    try:
+        return stepped(subject, recipe.precision, kept=recipe.kept, loss_scale=recipe.loss_scale, **how)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        evidence.not_run.append(f"{recipe.told()}: does not run on this machine ({str(error).partition('. ')[0]})")
+        return None
 
 
 def _held_bytes(subject: Subject, evidence: Evidence) -> int:

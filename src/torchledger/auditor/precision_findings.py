@@ -45,6 +45,7 @@ class Evidence:
         epsilons: parameters whose optimizer's epsilon is 0 in their format.
         checks: each recipe that was run, against the reference.
         advised: the last of them.
+        not_run: recipes for which this machine has no kernels, with what it said.
     """
 
     reference: Step
@@ -60,6 +61,7 @@ class Evidence:
     epsilons: Mapping[str, float] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     advised: Check | None = None
+    not_run: list[str] = field(default_factory=list)
 
 
 def found(subject: Subject, evidence: Evidence) -> tuple[Finding, ...]:
