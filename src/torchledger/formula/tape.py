@@ -95,6 +95,10 @@ class _Entry:
         )
 
 
+def _storages(values: Sequence[Value]) -> tuple[int, ...]:
+    return tuple(value.storage for value in values)
+
+
 def _wide(piece: Piece, times: Amount) -> Piece:
     """So many of it in one kernel: a grouped matmul is `b` products."""
     shape = tuple((name, size * times if name == "b" else size) for name, size in piece.shape)
@@ -252,20 +256,9 @@ class Tape:
         if requires:
             self.save(name, *(value for value in keeps_made if not value.is_cheap))
             self.then(path, backward, number_format)
-        self.operations.append(
-            Operation(
-                tuple(reads),
-                tuple(value.storage for value in made),
-                tuple(value.storage for value in (*keeps, *keeps_made) if not value.is_cheap) if requires else (),
-                cheap,
-                requires,
-                tuple(value.storage for value in holds),
-                passes,
-                over,
-                self._region,
-                tuple(tuple(value.storage for value in group) for group in beside),
-            )
-        )
+        saved = tuple(value for value in (*keeps, *keeps_made) if not value.is_cheap) if requires else ()
+        places = (_storages(made), _storages(saved), cheap, requires, _storages(holds), passes, over, self._region)
+        self.operations.append(Operation(tuple(reads), *places, tuple(_storages(group) for group in beside)))
         return made[0] if made[0].requires_grad == requires else replace(made[0], requires_grad=requires)
 
     def _run(self, op: str, path: str, forward: Sequence[Piece], number_format: str, made: tuple[Value, ...]) -> None:
