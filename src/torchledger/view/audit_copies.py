@@ -50,7 +50,8 @@ def _largest(rows: tuple[Mapping[str, Any], ...]) -> Table:
     shown = tuple(
         Row(
             (
-                row["source"] or row["module"],
+                row["source"],
+                row["module"],
                 row["code"] or row["function"],
                 row["kind"] if row["phase"] == "forward" else f"{row['kind']} ({row['phase']})",
                 row["number_format"],
@@ -64,7 +65,7 @@ def _largest(rows: tuple[Mapping[str, Any], ...]) -> Table:
         )
         for row in rows[:_LARGEST]
     )
-    columns = ("<line", "<code", "<kind", "<format", "shape", "times", "moved", "share", "<needed")
+    columns = ("<line", "<module", "<code", "<kind", "<format", "shape", "times", "moved", "share", "<needed")
     more = f"{len(rows) - _LARGEST:,} more in --json" if len(rows) > _LARGEST else ""
     return Table(columns, shown, "the largest copies", more, optional=("shape", "format", "code", "needed"))
 
