@@ -40,7 +40,7 @@ def tensor_hash(tensor: Tensor) -> int | None:
     rows = words.numel() // _ROW
     if rows:
         multipliers = _multipliers(_ROW, 1, words.device)
-        pieces = words[: rows * _ROW].view(rows, _ROW).split(_ROWS)
+        pieces = torch.split(words[: rows * _ROW].view(rows, _ROW), _ROWS)
         each = torch.cat([torch.mv(piece.long(), multipliers) for piece in pieces])
         total += _sum(each.view(torch.int32), 2)
     return (total + _sum(words[rows * _ROW :], 3)) & _MASK

@@ -59,7 +59,7 @@ class Run:
     def of(cls, told: Mapping[str, Any]) -> Run:
         """The run that `told` was written of, in another process."""
         return cls(
-            seen=tuple(Seen(*row[:5], tuple(row[5]), tuple(row[6])) for row in told["seen"]),
+            seen=tuple(Seen._make((*row[:5], tuple(row[5]), tuple(row[6]))) for row in told["seen"]),
             losses=tuple(float.fromhex(loss) for loss in told["losses"]),
             initial=told["initial"],
             data=tuple(told["data"]),

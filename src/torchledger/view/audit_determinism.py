@@ -46,7 +46,7 @@ def blocks(record: AuditRecord) -> Iterator[Block]:
                 )
                 for row in data
             ),
-            f"data and first weights, {data[0]['num_batches']} batches",
+            f"data and first weights, {data[0]['num_batches']} batch{'es' if data[0]['num_batches'] > 1 else ''}",
         )
     yield from _random(record)
     known = record.tables.get("known", ())
