@@ -1,6 +1,7 @@
 """Parameters in 16 bit, products in 8: FLOPs, kept bytes, state, master copies by formula, by trace, as they are."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -46,6 +47,29 @@ def test_flops_and_kept_bytes_by_formula_are_the_traces(spec, precision, attenti
     assert _contractions(formula) == _contractions(trace.ledger.folded())
     assert formula.total.bytes_kept == told.activation_bytes == trace.kept_bytes
     assert told.peak_bytes == pytest.approx(trace.peak().peak_bytes, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes"),
+    [
+        (SPECS[0], {"recompute": "full"}),
+        (SPECS[2], {"recompute": "full"}),
+        (SPECS[0], {"recompute": "selective"}),
+        (SPECS[0], {"lora_rank": 4}),
+        (SPECS[0], {"trainable": ("layers.2-2", "head")}),
+        (replace(SPECS[0], num_prediction_layers=1), {}),
+        (replace(SPECS[-1], moe=replace(SPECS[-1].moe, num_experts=4, intermediate_size=32)), {}),
+    ],
+    ids=["full", "full with biases", "selective", "adapters", "frozen", "prediction", "experts"],
+)
+def test_products_in_fp8_whatever_is_kept_trained_or_run_again(spec, changes):
+    """Each product of the step by formula is one of the trace, those that a checkpoint runs again are told as such."""
+    recipe = replace(_recipe("fp8"), **changes)
+    trace, formula, told = trace_step(lambda: _built(spec, recipe)), count(spec, recipe), memory(spec, recipe)
+    products = _contractions(formula)
+    assert any("fp8" in account for account in products)
+    assert products == _contractions(trace.ledger.folded())
+    assert formula.total.bytes_kept == told.activation_bytes == trace.kept_bytes
 
 
 @pytest.mark.parametrize("precision", NARROW)

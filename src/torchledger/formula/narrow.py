@@ -52,7 +52,8 @@ def narrow_linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: boo
         if bias:
             backward += ops.bias_gradient(tokens, outputs, element_bytes=x.element_bytes)
     kept_x, kept_weight = (small_x, small_weight) if tape.kernels.keeps_narrow else (x, weight)
-    of_weight, of_input = (kept_x, *x_scale), (kept_weight, *weight_scale)
+    kept = ((kept_x, *x_scale) if tape.trains else ()) + ((kept_weight, *weight_scale) if x.requires_grad else ())
+    # An autograd function of Python keeps things once it has run, so that a checkpoint's second run goes through it.
     return tape.op(
         path,
         "matmul",
@@ -60,7 +61,8 @@ def narrow_linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: boo
         y,
         reads=(x, weight),
         backward=backward,
-        keeps=(of_weight if tape.trains else ()) + (of_input if x.requires_grad else ()),
+        keeps=() if eager else kept,
+        keeps_made=kept if eager else (),
         trains=tape.trains,
         number_format=narrow,
         holds=(small_x, small_weight, *x_scale, *weight_scale),

@@ -92,11 +92,12 @@ class Phases:
     def _inside(self, node: Any) -> str:
         if self._steps_inside:
             return "optimizer"
+        # The forward of a user's own autograd function runs without gradients, also where its module runs again.
+        if self.runs_modules_again:
+            return "recompute"
         # The backward pass itself runs without gradients, unless its own gradient is wanted (create_graph).
         if torch.is_grad_enabled() and (
-            self.runs_modules_again
-            or is_recomputing()
-            or (node is not None and node.name() == "CheckpointFunctionBackward")
+            is_recomputing() or (node is not None and node.name() == "CheckpointFunctionBackward")
         ):
             return "recompute"
         return "backward"
