@@ -59,12 +59,7 @@ def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _wha
     Raises:
         AuditError: the model gives no loss.
     """
-    assumptions = ["one step from weights and optimizer state as they are, at the learning rate that they are at"]
-    if subject.optimizer is None:
-        assumptions.append("no optimizer: neither its state nor updates were looked at")
-    elif inspect.signature(subject.optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
-        name, subject = type(subject.optimizer).__name__, replace(subject, optimizer=None)
-        assumptions.append(f"{name} evaluates the loss by itself: neither its state nor updates were looked at")
+    subject, assumptions = _steppable(subject)
     with left_as_it_was(subject):
         tell(0, _STEPS, "step in FP32")
         with widened(subject) as wide:
@@ -76,11 +71,6 @@ def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _wha
         tell(3, _STEPS, "step as advised")
         _advise(subject, evidence)
         tell(_STEPS, _STEPS, "step as advised")
-    assumptions += evidence.not_run
-    if evidence.whole_numbers:
-        assumptions.append(f"{evidence.whole_numbers:,} numbers of optimizer state are integers and not counted")
-    if in_fp8 := evidence.seen.operations.in_fp8:
-        assumptions.append(f"{len(in_fp8)} modules multiply in FP8 by themselves, in the step called FP32 too")
     overhead = {
         "plain_step_s": plain.seconds,
         "counted_step_s": watched_s,
@@ -93,8 +83,30 @@ def audit_precision(subject: Subject, *, tell: Tell = lambda _done, _total, _wha
         facts(subject, evidence),
         tables(evidence),
         overhead,
-        tuple(assumptions),
+        (*assumptions, *_told(evidence)),
     )
+
+
+def _steppable(subject: Subject) -> tuple[Subject, tuple[str, ...]]:
+    """The subject without an optimizer that no step can be done with, and what is assumed."""
+    assumed = "one step from weights and optimizer state as they are, at the learning rate that they are at"
+    optimizer = subject.optimizer
+    if optimizer is None:
+        return subject, (assumed, "no optimizer: neither its state nor updates were looked at")
+    if inspect.signature(optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
+        told = f"{type(optimizer).__name__} evaluates the loss by itself: neither its state nor updates were looked at"
+        return replace(subject, optimizer=None), (assumed, told)
+    return subject, (assumed,)
+
+
+def _told(evidence: Evidence) -> tuple[str, ...]:
+    """What was not looked at, or is not what it is called."""
+    told = list(evidence.not_run)
+    if evidence.whole_numbers:
+        told.append(f"{evidence.whole_numbers:,} numbers of optimizer state are integers and not counted")
+    if in_fp8 := evidence.seen.operations.in_fp8:
+        told.append(f"{len(in_fp8)} modules multiply in FP8 by themselves, in the step called FP32 too")
+    return tuple(told)
 
 
 def _counted(subject: Subject, wide: Subject) -> tuple[Evidence, float]:
