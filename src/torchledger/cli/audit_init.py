@@ -24,8 +24,8 @@ _ANY = ("fan_in", "gpt2", "xavier", "kaiming", "orthogonal")
 @click.command(
     cls=Documented,
     examples=(
-        "torchledger audit init gpt2 --set model.num_layers=2     a preset, as our trainer draws it",
-        "torchledger audit init gpt2 --set model.num_layers=2 --try gpt2 --html init.html     before and after, drawn",
+        "torchledger audit init gpt2 --set model.num_layers=2 --sequence 32     a preset, as our trainer draws it",
+        "torchledger audit init gpt2 --set model.num_layers=2 --set model.vocab_size=500 --try gpt2   before and after",
     ),
 )
 @audit_options
