@@ -130,8 +130,7 @@ def num_distinct(shape: Sequence[int], stride: Sequence[int]) -> int | None:
 def overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """Whether two indices are one element of the storage, as after `expand` or with sliding windows.
 
-    Exact: that is so if and only if some d, not all 0 and each within
-    ±(size_k - 1), has Σ dk·stride_k = 0, which is
+    Exact: that is so if and only if some d, not all 0 and each within ±(size_k - 1), has Σ dk·stride_k = 0, which is
     searched for from the largest stride down.
 
     >>> overlaps((2, 3), (0, 1)), overlaps((3, 2), (1, 1)), overlaps((3, 2), (2, 3))
@@ -250,10 +249,11 @@ def resolved_shape(num_elements: int, new_shape: Sequence[int]) -> tuple[int, ..
 
 
 def clone_stride(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
-    """The stride that `clone` and pointwise operations give their result: the operand's order, without gaps.
+    """The stride that `clone` gives its result: the operand's order, without gaps (`torch.preserve_format`).
 
-    Dense operands keep theirs; others are laid out by their strides, equal ones in order of dimensions
-    (`torch.preserve_format`).
+    Dense operands keep theirs. Others are laid out by their strides, of equal ones the smaller size innermost
+    (`infer_dense_strides` in PyTorch's aten/src/ATen/ExpandUtils.cpp). A pointwise operation lays its result out alike,
+    save for the strides of sizes of 1, which no element sees.
 
     >>> clone_stride((2, 3), (1, 4))  # a transposed (3, 2) that was a slice of a (3, 4)
     (1, 2)
@@ -264,10 +264,11 @@ def clone_stride(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]
     sizes, steps = _pair(shape, stride)
     if is_dense(sizes, steps):
         return steps
-    order = sorted(range(len(sizes)), key=lambda dimension: (-steps[dimension], dimension))
     found = [0] * len(sizes)
-    for dimension, step in zip(order, contiguous_stride([sizes[each] for each in order]), strict=True):
+    step = 1
+    for dimension in _innermost_first(sizes, steps):
         found[dimension] = step
+        step *= max(1, sizes[dimension])
     return tuple(found)
 
 
@@ -333,6 +334,23 @@ def _are_nested(moving: Iterable[tuple[int, int]]) -> bool:
             return False
         reach += (size - 1) * step
     return True
+
+
+def _innermost_first(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
+    """Dimensions by stride, smallest first; 0 compares with nothing, so it is sorted by insertion as in PyTorch."""
+    order = list(reversed(range(len(sizes))))
+    for start in range(1, len(order)):
+        moving = start
+        for place in reversed(range(start)):
+            inner, outer = order[place], order[moving]
+            if steps[inner] == 0 or steps[outer] == 0:
+                continue
+            if steps[inner] < steps[outer]:
+                break
+            if steps[inner] > steps[outer] or sizes[inner] > sizes[outer]:
+                order[place], order[moving] = outer, inner
+                moving = place
+    return order
 
 
 def _meets(moving: Sequence[tuple[int, int]], dimension: int, sum_before: int, *, moved: bool) -> bool:
