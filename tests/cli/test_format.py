@@ -179,11 +179,15 @@ def test_every_answer_has_a_page(ask, tmp_path, words):
         (("sum",), "a sum of how many terms?"),
         (("sum", "0"), "at least 1 term"),
         (("sum", "4", "--term", "x"), "'x' is no number"),
-        (("sum", "4", "--rounding", "stochastic"), "depends on its random numbers"),
+        (("sum", "4", "--rounding", "stochastic"), "choose another --rounding"),
         (("sum", "4", "--dtype", "int8"), "INT8 is an integer format"),
         (("1", "--rounding", "stochastic", "--random", "2"), "at least 0 and below 1, not 2"),
         (("inf", "--ladder", "2", "--dtype", "fp16"), "has no neighbours"),
         (("1e-8", "--laddr", "3"), "no such option: --laddr"),
+        (("bf16", "--dtype", "fp16"), "--dtype says nothing about a format"),
+        (("tensor",), "a tensor of which sizes?"),
+        (("1", "--rounding", "stochastic", "--overflow", "saturate"), "--overflow says nothing about the odds"),
+        (("block", "1", "--dtype", "nvfp4", "--scale-rule", "ceil"), "scales that are powers of two"),
     ],
 )
 def test_options_that_say_nothing_are_refused(ask, words, message):
@@ -191,3 +195,32 @@ def test_options_that_say_nothing_are_refused(ask, words, message):
     answer = ask("format", *words)
     assert answer.code == 2, answer.out
     assert message in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("1e400",),
+        ("-1e-5000",),
+        ("1e-5000", "--rounding", "up"),
+        ("1e-5000", "--rounding", "stochastic"),
+        ("block", "1e5000", "-1e-5000"),
+        ("sum", "10", "--term", "-1e5000"),
+        ("sum", "10", "--term", "1e-5000"),
+    ],
+)
+def test_numbers_that_no_float_holds_are_answered(ask, words):
+    """Whatever the size of a number, there is an answer, on the screen and as JSON."""
+    assert ask("format", *words).code == ask("format", *words, "--json").code == 0
+
+
+def test_the_question_tells_the_options(ask):
+    """Whoever reads the JSON sees how it was rounded."""
+    answer = ask("format", "2.5", "--dtype", "fp4", "--rounding", "toward-zero", "--json").json
+    assert answer["question"] == {"number": "2.5", "rounding": "toward-zero"}
+
+
+def test_the_headline_names_the_formats_that_were_asked_for(ask):
+    """Every format only where all are shown."""
+    assert ask("format", "2.5", "--dtype", "fp4").out.startswith("2.5 in FP4_E2M1\n")
+    assert ask("format", "2.5").out.startswith("2.5 in every format\n")

@@ -122,3 +122,18 @@ def test_a_number_alone_in_its_block_shows_scale_and_element():
     row = formats.explain_value("7", ["mxfp4"])[0]
     assert (row.value, row.bits) == (6, "01111111 · 0 11 1")
     assert row.relative_error == pytest.approx(-1 / 7)
+
+
+def test_what_is_beyond_a_block_is_told():
+    """1e400 is above 6·2^127, the largest of MXFP4, and is cut to it; a float does not hold 1e400."""
+    (row,) = formats.explain_value("1e400", ["mxfp4"])
+    assert (row.value, row.overflow, row.inexact) == (6 * 2.0**127, True, True)
+    assert "is cut to 6 · 2^127" in row.reason
+    (held,) = formats.explain_value("1e38", ["mxfp4"])
+    assert not held.overflow
+
+
+def test_an_error_beyond_every_float_is_unknown():
+    """E8M0 makes 2^-127 of 1e-400, 10^361 times as much: no float holds that; it is inexact all the same."""
+    (row,) = formats.explain_value("1e-400", ["e8m0"])
+    assert (row.value, row.relative_error, row.inexact, row.underflow) == (2.0**-127, None, True, True)

@@ -8,6 +8,7 @@ from torchledger.view.format_numbers import (
     blocks_screen,
     drawn_screen,
     equation,
+    exact_text,
     float_or_text,
     ladder_screen,
     number_text,
@@ -93,8 +94,11 @@ def test_sums_say_how_they_were_made_and_where_they_stopped():
 
 
 def test_a_fraction_that_no_float_holds():
-    """10^400 is told by its power."""
+    """What is too large or too small is told by its power, with its sign and whatever its length."""
     assert float_or_text(Fraction(10**400)) == "about 10^400"
+    assert float_or_text(Fraction(-(10**5000))) == "about -10^5000"
+    assert float_or_text(Fraction(1, 10**400)) == "about 10^-400"
+    assert float_or_text(Fraction(0)) == "0"
     assert float_or_text(Fraction(4096)) == "4,096"
 
 
@@ -104,3 +108,13 @@ def test_the_bits_of_a_number_are_drawn_with_their_arithmetic():
     fp4, mxfp4 = drawn_screen([*rows, *formats.explain_value("nan", ["fp4"])])
     assert (fp4.title, fp4.lines) == ("FP4_E2M1", ("│0│01│1│", " s ee m", " 1.5 = +2^(1 - 1) · (1 + 1/2)"))
     assert mxfp4.lines == ("│01111111│ · │0│11│1│", " eeeeeeee  ·  s ee m", " 6 = 6 · 2^0")
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp32", "fp64"])
+def test_what_is_called_exact_is(name):
+    """Read as a fraction, the text is the number itself: all digits, or an integer times a power of two."""
+    fmt = formats.get(name)
+    for bits in (0, 1, 3, 12345, fmt.largest_pattern, fmt.largest_pattern // 2, fmt.largest_pattern * 2 // 3):
+        value = formats.decode(bits, fmt)
+        significand, _, power = exact_text(value).partition(" · 2^")
+        assert Fraction(significand) * Fraction(2) ** int(power or 0) == Fraction(value)

@@ -61,6 +61,10 @@ class _Asked:
         if stray:
             raise click.UsageError(f"{', '.join(stray)} {'say' if len(stray) > 1 else 'says'} nothing about {what}")
 
+    def given(self) -> dict[str, Any]:
+        """The options that were given."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -151,7 +155,7 @@ def command(what: tuple[str, ...], names: tuple[str, ...], html: Path | None, as
         html.write_text(page, encoding="utf-8")
         note(f"wrote {html}")
     if as_json:
-        show_json("format", answer.question, answer.answer)
+        show_json("format", {**answer.question, **asked.given()}, answer.answer)
     else:
         show(answer.screen)
 
@@ -163,6 +167,8 @@ def _listed(chosen: Sequence[Format]) -> _Answer:
 
 
 def _tensor(sizes: Sequence[str], chosen: Sequence[Format]) -> _Answer:
+    if not sizes:
+        raise click.UsageError("a tensor of which sizes? Write them, as in `format tensor 49152x12288`")
     shape = [parse_count(size) for size in _BETWEEN_SIZES.split(" ".join(sizes).strip()) if size]
     parts = {fmt.name: formats.tensor_parts(shape, fmt) for fmt in chosen}
     held = {name: sum(both) for name, both in parts.items()}
@@ -181,6 +187,10 @@ def _one(text: str, chosen: Sequence[Format], asked: _Asked) -> _Answer:
             raise FormatError(f"neither a format nor a number. {no_format}. {no_number}") from None
         return _number(text, number, chosen, asked)
     asked.only("a format")
+    if chosen:
+        raise click.UsageError(
+            "--dtype says nothing about a format: leave it out, or write `format --dtype` alone to list some"
+        )
     layout = row["layout"] if row["family"] != "block" else f"{row['scale_layout']} · {row['layout']}"
     bits = (Bits(row["name"], layout, layout),)
     return _Answer(f"{row['name']}: {row['title']}", {"format": row["name"]}, row, format_screen(row), bits)
@@ -188,8 +198,10 @@ def _one(text: str, chosen: Sequence[Format], asked: _Asked) -> _Answer:
 
 def _number(text: str, number: Any, chosen: Sequence[Format], asked: _Asked) -> _Answer:
     asked.only("a number", "ladder", "rounding", "random", "overflow")
+    only_here = ", ".join(fmt.name for fmt in chosen)
     question: dict[str, Any] = {"number": text}
     if asked.rounding == "stochastic" and asked.random is None:
+        asked.only("the odds of stochastic rounding, which are those of a cast", "ladder", "rounding")
         scalars = _scalars(chosen)
         odds = [formats.stochastic_odds(number, fmt) for fmt in scalars]
         told = [
@@ -206,7 +218,7 @@ def _number(text: str, number: Any, chosen: Sequence[Format], asked: _Asked) -> 
         )
         told = [{name: getattr(each, name) for name in each.__slots__} for each in rows]
         drawn = drawn_screen(rows) if 0 < len(chosen) <= _DRAWN else ()
-        screen, title = (*value_screen(text, rows), *drawn), f"{text} in every format"
+        screen, title = (*value_screen(text, rows), *drawn), f"{text} in {only_here or 'every format'}"
         bits = tuple(Bits(row.format, row.bits, _layout(row.format), f"{row.value:.9g}") for row in rows if row.bits)
     if asked.ladder is None:
         return _Answer(title, question, told, screen, bits)
@@ -241,6 +253,8 @@ def _blocks(texts: Sequence[str], chosen: Sequence[Format], asked: _Asked) -> _A
         raise click.UsageError("a block of which numbers? Write them one after the other")
     if asked.rounding == "stochastic":
         raise click.UsageError("a block with stochastic rounding differs each time; choose another --rounding")
+    if asked.scale_rule and not any(isinstance(fmt, BlockFormat) and fmt.tensor_scale is None for fmt in chosen):
+        raise click.UsageError("--scale-rule is for scales that are powers of two: those of the MX formats")
     numbers = [formats.read_number(text) for text in texts]
     screen: list[Any] = []
     told, drawn = [], []
@@ -264,6 +278,8 @@ def _blocks(texts: Sequence[str], chosen: Sequence[Format], asked: _Asked) -> _A
 def _sums(counts: Sequence[str], names: Sequence[str], asked: _Asked) -> _Answer:
     if len(counts) != 1:
         raise click.UsageError("a sum of how many terms? Write one count, as in `format sum 4096 --term 0.1`")
+    if asked.rounding == "stochastic":
+        raise click.UsageError("a sum with stochastic rounding differs each time; choose another --rounding")
     count, text, rounding = parse_count(counts[0]), asked.term or "1", asked.rounding or "nearest-even"
     term, wide = formats.read_number(text), formats.get("FP32")
     made = []

@@ -29,7 +29,7 @@ class Encoded:
         underflow: inexact, and smaller than the smallest normal number (IEEE 754-2019, section 7.5).
         overflow: rounded as if the exponent had no end, the number is beyond the largest one (section 7.4); also true
             of an infinity that the format cannot hold or that was cut.
-        relative_error: (value - number) / number; 0 for zero, None where it is no number.
+        relative_error: (value - number) / number; 0 for zero, None where it is no number or beyond every float.
         step: distance to the neighbour away from zero; None for infinity and NaN.
     """
 
@@ -159,7 +159,7 @@ def _integer(numerator: int, denominator: int, fmt: IntegerFormat, mode: Roundin
 
 def _encoded(bits: int, fmt: ScalarFormat, numerator: int, denominator: int, *, overflow: bool) -> Encoded:
     made, kind = decode(bits, fmt), kind_of(bits, fmt)
-    error = _relative_error(made, numerator, denominator)
+    error = relative_error(made, numerator, denominator)
     inexact = error != 0
     if isinstance(fmt, NumberFormat) and not fmt.has_zero:
         tiny = bits == 0 and abs(numerator) << -fmt.smallest_exponent < denominator
@@ -227,14 +227,21 @@ def _all_exponent_bits(fmt: NumberFormat) -> int:
     return ((1 << fmt.exponent_bits) - 1) << fmt.mantissa_bits
 
 
-def _relative_error(made: float, numerator: int, denominator: int) -> float | None:
-    """(made - x) / x for x = numerator / denominator, rounded once."""
+def relative_error(made: float, numerator: int, denominator: int) -> float | None:
+    """(made - x) / x for x = numerator / denominator, rounded once; None where it is no number that a float holds.
+
+    >>> relative_error(1.5, 2, 1), relative_error(0.0, 0, 1), relative_error(1.0, 1, 10**400)
+    (-0.25, 0.0, None)
+    """
     if not math.isfinite(made):
         return None
     top, bottom = made.as_integer_ratio()
     if numerator == 0:
         return 0.0 if top == 0 else None
-    return (top * denominator - numerator * bottom) / (numerator * bottom)
+    try:
+        return (top * denominator - numerator * bottom) / (numerator * bottom)
+    except OverflowError:
+        return None
 
 
 def _step(bits: int, fmt: ScalarFormat) -> float | None:

@@ -12,7 +12,7 @@ from torchledger.formats.block import BlockFormat
 from torchledger.formats.block_encode import encode_blocks
 from torchledger.formats.catalog import Format, ScalarFormat, every, find
 from torchledger.formats.decode import Kind, bit_pattern, decode
-from torchledger.formats.encode import Encoded, Overflow, encode
+from torchledger.formats.encode import Encoded, Overflow, encode, relative_error
 from torchledger.formats.format import FormatError, NumberFormat
 from torchledger.formats.integer import IntegerFormat
 from torchledger.formats.rounding import Rational, Rounding
@@ -31,7 +31,7 @@ class ValueRow:
         kind: `zero`, `subnormal`, `normal`, `infinity` or `nan`; `none` where there is no value.
         bits: the pattern, sign, exponent and mantissa apart; in a block format the scale's, a dot, the element's.
         step: distance to the next number away from zero; None for infinity and NaN, and in a block.
-        relative_error: (value - number) / number; None where it is no number.
+        relative_error: (value - number) / number; None where it is no number or beyond every float.
         inexact, underflow, overflow: IEEE 754's flags.
         reason: why, in one sentence.
     """
@@ -142,8 +142,13 @@ def _in_block(exact: float | Fraction, fmt: BlockFormat, rounding: Rounding, ran
     if made.tensor_scale is not None:
         factors.append(format_number(made.tensor_scale, 5))
     value = each.values[0]
-    number = exact if math.isfinite(exact) else None
-    error = None if number is None or not math.isfinite(value) else _relative(value, number)
+    number = None if isinstance(exact, float) and not math.isfinite(exact) else exact
+    error = None if number is None else relative_error(value, *number.as_integer_ratio())
+    is_nan = isinstance(exact, float) and math.isnan(exact)
+    is_beyond = not is_nan if number is None else abs(Fraction(*number.as_integer_ratio())) > Fraction(fmt.max)
+    reason = f"alone in its block: {' · '.join(factors)}"
+    if is_beyond:
+        reason = f"beyond the largest value {format_number(fmt.max, 5)}: is cut to {' · '.join(factors)}"
     return ValueRow(
         format=fmt.name,
         value=value,
@@ -151,21 +156,15 @@ def _in_block(exact: float | Fraction, fmt: BlockFormat, rounding: Rounding, ran
         bits=pattern,
         step=None,
         relative_error=error,
-        inexact=error != 0 and not math.isnan(exact),
+        inexact=error != 0 and not is_nan,
         underflow=error == -1,
-        overflow=number is None and not math.isnan(exact),
-        reason="its block's scale becomes NaN" if number is None else f"alone in its block: {' · '.join(factors)}",
+        overflow=is_beyond,
+        reason="its block's scale becomes NaN" if number is None else reason,
     )
 
 
 def _has_no_nan(fmt: ScalarFormat) -> bool:
     return isinstance(fmt, IntegerFormat) or fmt.nan == "none"
-
-
-def _relative(value: float, number: float | Fraction) -> float:
-    top, bottom = value.as_integer_ratio()
-    over, under = number.as_integer_ratio()
-    return (top * under - over * bottom) / (over * bottom) if over else 0.0
 
 
 def _scale_text(scale: float) -> str:

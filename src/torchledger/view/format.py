@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torchledger.formats import Format, ValueRow
+from torchledger.formats import Format, ValueRow, every
 from torchledger.units import format_bytes, format_number, group_digits
 from torchledger.view.screen import Block, Facts, Lines, Row, Table
 
@@ -33,7 +33,8 @@ def value_screen(text: str, rows: Sequence[ValueRow]) -> tuple[Block, ...]:
         for row in rows
     )
     columns = ("<format", "value held", "<kind", "relative error", "<bits: sign exponent mantissa", "<why")
-    return (Table(columns, tuple(shown), f"{text} in every format"),)
+    where = "every format" if len(rows) == len(every()) else ", ".join(row.format for row in rows)
+    return (Table(columns, tuple(shown), f"{text} in {where}"),)
 
 
 def drawn_bits(pattern: str, layout: str) -> tuple[str, ...]:
@@ -179,7 +180,8 @@ def tensor_screen(shape: Sequence[int], sizes: Mapping[str, int], formats: Seque
     elements = 1
     for size in shape:
         elements *= size
-    written = " × ".join(group_digits(size) for size in shape) or "scalar"
+    written = " × ".join(map(group_digits, shape)) + (f" = {group_digits(elements)}" if len(shape) > 1 else "")
+    title = f"a tensor of {written} element{'' if elements == 1 else 's'}" if shape else "a scalar"
     rows = (
         Row(
             (
@@ -193,7 +195,7 @@ def tensor_screen(shape: Sequence[int], sizes: Mapping[str, int], formats: Seque
         for fmt in formats
     )
     columns = ("<format", "bytes an element", "bytes", "MiB", "in all")
-    return (Table(columns, tuple(rows), f"a tensor of {written} = {group_digits(elements)} elements"),)
+    return (Table(columns, tuple(rows), title),)
 
 
 def _beyond(row: Mapping[str, Any]) -> str:

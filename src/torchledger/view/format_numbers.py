@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Context, Decimal
 from fractions import Fraction
 
 from torchledger.formats import (
@@ -26,6 +27,8 @@ from torchledger.view.format import drawn_bits
 from torchledger.view.screen import Block, Facts, Lines, Row, Table
 
 _DIGITS = {"FP64": 17}
+_MOST_DIGITS = 40
+_EXACT = Context(prec=800)  # FP64 has at most 767 significant digits
 
 
 def number_text(value: float, fmt: str = "") -> str:
@@ -33,12 +36,30 @@ def number_text(value: float, fmt: str = "") -> str:
     return f"{value:.{_DIGITS.get(fmt, 9)}g}"
 
 
+def exact_text(value: float) -> str:
+    """All digits of a number where there are at most 40, else an integer times a power of two.
+
+    >>> exact_text(3 * 2**-24), exact_text(-65504.0), exact_text(2**-149)
+    ('1.78813934326171875e-07', '-65504', '1 · 2^-149')
+    """
+    if not math.isfinite(value):
+        return number_text(value)
+    digits = Decimal(value).normalize(_EXACT)
+    if len(digits.as_tuple().digits) <= _MOST_DIGITS:
+        plain = f"{value:.17g}"
+        return plain if Fraction(plain) == Fraction(value) else f"{digits:.{_MOST_DIGITS}g}"
+    fraction, exponent = math.frexp(value)
+    significand = int(math.ldexp(fraction, 53))
+    zeros = (significand & -significand).bit_length() - 1
+    return f"{significand >> zeros} · 2^{exponent - 53 + zeros}"
+
+
 def pattern_screen(bits: int, fmt: ScalarFormat) -> tuple[Block, ...]:
     """A pattern of a format: its bits drawn, and how its value follows from them."""
     pattern, value = bit_pattern(bits, fmt), decode(bits, fmt)
     facts = (
         ("value", number_text(value, fmt.name)),
-        ("exactly", f"{value:.17g}" if math.isfinite(value) else number_text(value)),
+        ("exactly", exact_text(value)),
         ("kind", kind_of(bits, fmt)),
         ("because", equation(bits, fmt)),
         ("pattern", f"{bits:#0{2 + -(-fmt.bits // 4)}x}"),
@@ -125,7 +146,7 @@ def odds_screen(text: str, rows: Sequence[tuple[Encoded, Encoded, Fraction]]) ->
         for near, far, share in rows
     )
     columns = ("<format", "nearer to zero", "probability", "further", "probability of it")
-    note = "the expected value is the number itself wherever both neighbours are finite"
+    note = "the expected value is the number itself, up to the largest one of the format"
     return (Table(columns, shown, f"{text} rounded by chance", note),)
 
 
@@ -177,9 +198,11 @@ def sums_screen(count: int, term: str, sums: Sequence[Accumulation]) -> tuple[Bl
 def float_or_text(number: Fraction) -> str:
     """A fraction as a decimal number; in powers of ten where no float holds it."""
     try:
-        return format_number(float(number), 10)
+        if float(number) or not number:
+            return format_number(float(number), 10)
     except OverflowError:
-        return f"about 10^{len(str(abs(number.numerator) // number.denominator)) - 1}"
+        pass  # too large, as others are too small
+    return f"about {'-' if number < 0 else ''}10^{_power_of_ten(number)}"
 
 
 def _way(each: Accumulation) -> str:
@@ -190,8 +213,16 @@ def _way(each: Accumulation) -> str:
 def _share(error: Fraction, exact: Fraction) -> str:
     if not exact:
         return format_number(float(error))
-    share = float(error / abs(exact))
-    return "0" if share == 0 else f"{format_number(100 * share)} %"
+    try:
+        share = float(100 * error / abs(exact))
+    except OverflowError:
+        return f"about {'-' if error < 0 else ''}10^{_power_of_ten(100 * error / exact)} %"
+    return "0" if share == 0 else f"{format_number(share)} %"
+
+
+def _power_of_ten(number: Fraction) -> int:
+    """The power of ten that is next to a number of any size, by the bits of its numerator and denominator."""
+    return round((abs(number.numerator).bit_length() - number.denominator.bit_length()) * math.log10(2))
 
 
 def _power(gap: float) -> str:
