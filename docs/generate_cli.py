@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from torchledger.cli.main import COMMANDS, torchledger_command
+from torchledger.cli.main import torchledger_command
 
 TARGET = Path(__file__).with_name("cli.md")
 WIDTH = 100
@@ -46,9 +46,8 @@ def _sections(command: click.Command, parent: click.Context | None, path: str) -
     context.terminal_width = context.max_content_width = WIDTH
     level = "#" * (1 + len(path.split()))
     yield f"{level} {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
-    names = list(COMMANDS) if command is torchledger_command else sorted(getattr(command, "commands", {}))
-    for name in names:
-        assert isinstance(command, click.Group)
+    # Asked by its own list: a group may import its commands as late as they are called.
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
         child = command.get_command(context, name)
         assert child is not None
         yield from _sections(child, context, f"{path} {name}")

@@ -34,8 +34,9 @@ def commands():
 
     def below(command, words):
         yield words, command
-        for name, child in getattr(command, "commands", {}).items():
-            yield from below(child, (*words, name))
+        # By its own list: a group may import its commands as late as they are called.
+        for name in command.list_commands(None) if hasattr(command, "commands") else ():
+            yield from below(command.get_command(None, name), (*words, name))
 
     for name in COMMANDS:
         yield from below(torchledger_command.get_command(None, name), (name,))

@@ -29,8 +29,8 @@ _SEED = 1337
     cls=Documented,
     name="determinism",
     examples=(
-        "torchledger audit determinism gpt2 --set model.num_layers=1 --sequence 16 --processes 0",
-        "torchledger audit determinism file.py:build --steps 4 --repeats 3",
+        "torchledger audit determinism gpt2 --set model.num_layers=1 --sequence 16 --processes 0   a preset",
+        "torchledger audit determinism my.py:build --steps 4 --repeats 3   your own model and DataLoader",
     ),
 )
 @audit_options
@@ -46,7 +46,9 @@ _SEED = 1337
     show_default=True,
     help="New processes that run it too, each with another seed for Python's hashes.",
 )
-@click.option("--written-to", type=click.Path(path_type=Path), hidden=True)
+@click.option(
+    "--written-to", type=click.Path(path_type=Path), hidden=True, help="Write one run there, for another process."
+)
 def command(**options: Any) -> None:
     """Whether a step repeats bit for bit, and the first operation that does not.
 
