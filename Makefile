@@ -8,7 +8,7 @@ STAMP := $(VENV)/.torchledger-stamp
 EXTRAS := torch,tokenize,data,symbolic,web,hf,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo folds clean
+.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo audits folds clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,10 @@ docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memor
 
 validation: $(STAMP)  ## predict every published measurement and write docs/validation-time.md (a minute or two)
 	$(BIN)/python docs/generate_time_validation.py
+
+audits: $(STAMP)  ## audit our trained model and three of transformers, with plots (docs/audits-examples.md)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt vl-convert-python
+	$(BIN)/python docs/generate_audits.py
 
 folds: $(STAMP)  ## fit the planner's constants with each family of published sources left out (two minutes)
 	$(BIN)/python docs/fit_constants.py

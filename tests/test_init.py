@@ -19,6 +19,7 @@ def test_the_public_names_are_these():
             *("count", "get_chip", "hfu", "load_spec", "mfu", "num_parameters", "parameters", "parse_cluster"),
             *("plan", "polynomial", "prepare", "report_page", "solve", "step_time", "trace", "trace_step", "train"),
             *("max_batch", "max_sequence", "what_if", "price_of", "ranks", "reserve", "AllocatorSettings"),
+            *("Subject", "audit", "explain"),
         ],
         key=str.lower,
     )

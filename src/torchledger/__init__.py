@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchledger.auditor import Subject, audit, explain
     from torchledger.formula.count import count
     from torchledger.formula.parameters import num_parameters, parameters
     from torchledger.formula.symbolic import polynomial
@@ -52,9 +53,12 @@ _PUBLIC = {
     "RunConfig": ("trainer", "RunConfig"),
     "RunRecord": ("ledger", "RunRecord"),
     "Strategy": ("spec", "Strategy"),
+    "Subject": ("auditor", "Subject"),
     "Trace": ("tracer", "Trace"),
     "Work": ("ledger", "Work"),
+    "audit": ("auditor", "audit"),
     "count": ("formula", "count"),
+    "explain": ("auditor", "explain"),
     "get_chip": ("machine", "get"),
     "hfu": ("planner", "hfu"),
     "load_spec": ("spec", "load"),
@@ -95,9 +99,12 @@ __all__ = [
     "RunConfig",
     "RunRecord",
     "Strategy",
+    "Subject",
     "Trace",
     "Work",
+    "audit",
     "count",
+    "explain",
     "get_chip",
     "hfu",
     "load_spec",

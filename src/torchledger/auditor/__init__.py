@@ -1,8 +1,9 @@
 """Audits of a real model on a real batch: what its numbers do, how it begins, what it copies, whether it repeats.
 
-`audit` asks one question of a `Subject` and answers with an `AuditRecord`, which is plain data. Nothing is left on the
+An audit asks one question of a `Subject` and answers with an `AuditRecord`, which is plain data. Nothing is left on the
 model afterwards: weights, gradients, modes, hooks, optimizer state and random streams are what they were.
 
+    every.py       audit: one or all of them, of a module and a batch
     subject.py     Subject: model, batch, loss, optimizer; left_as_it_was
     keeping.py     everything that a step can change, remembered and put back
     seeding.py     the seeds of torch, NumPy and Python, set together
@@ -57,6 +58,7 @@ from torchledger.auditor.aliasing import explain
 from torchledger.auditor.copies import audit_copies
 from torchledger.auditor.determinism import audit_determinism
 from torchledger.auditor.errors import AuditError
+from torchledger.auditor.every import audit
 from torchledger.auditor.init import audit_init
 from torchledger.auditor.precision import audit_precision
 from torchledger.auditor.subject import Subject, left_as_it_was
@@ -64,6 +66,7 @@ from torchledger.auditor.subject import Subject, left_as_it_was
 __all__ = [
     "AuditError",
     "Subject",
+    "audit",
     "audit_copies",
     "audit_determinism",
     "audit_init",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from torchledger.ledger import display
 from torchledger.ledger.finding import Finding
 
 AuditKind: TypeAlias = Literal["precision", "init", "copies", "determinism"]
@@ -37,3 +38,12 @@ class AuditRecord:
     def is_clean(self) -> bool:
         """Whether nothing was found that harms or breaks a run; notes do not count."""
         return all(each.severity == "note" for each in self.findings)
+
+    def __str__(self) -> str:
+        """The screen of the audit, where `view` has told how it looks."""
+        drawn = display.render(self, "text")
+        return repr(self) if drawn is None else drawn
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows."""
+        return display.render(self, "html")

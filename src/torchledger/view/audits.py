@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from html import escape
 from typing import Any
@@ -37,13 +37,19 @@ def audit_page(records: Iterable[AuditRecord], title: str) -> str:
     charts: dict[str, Chart] = {}
     parts = [f"<h1>{escape(title)}</h1>"]
     for record in records:
-        own = {f"{record.audit}-{name}": chart for name, chart in _kind(record).charts(record).items()}
+        own = {f"{record.audit}-{name}": chart for name, chart in charts_of(record).items()}
         charts.update(own)
         parts.append(section(f"{record.audit}: {verdict(record)}", audit_screen(record)[1:]))
         if own:
             parts.append(chart_section(f"{record.audit}, drawn", own))
     data = json.dumps(plain([asdict(record) for record in records]), allow_nan=False, default=str)
     return document(title, "\n".join(parts), charts, data_id=DATA_ID, data_json=data)
+
+
+def charts_of(record: AuditRecord) -> Mapping[str, Chart]:
+    """An audit's charts by name; none where it has nothing to draw."""
+    found: Mapping[str, Chart] = _kind(record).charts(record)
+    return found
 
 
 def verdict(record: AuditRecord) -> str:

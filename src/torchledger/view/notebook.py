@@ -1,9 +1,10 @@
-"""Objects find their looks here: importing this file registers how ledgers print and how a notebook shows them."""
+"""Objects find their looks here: importing this file registers how ledgers and audits print and how a notebook shows them."""
 
 from __future__ import annotations
 
-from torchledger.ledger import Ledger, display
+from torchledger.ledger import AuditRecord, Ledger, display
 from torchledger.view import aliasing
+from torchledger.view.audits import audit_screen
 from torchledger.view.markup import fragment
 from torchledger.view.screen import Block, assumed
 from torchledger.view.table import ledger_table
@@ -27,10 +28,14 @@ def ledger_html(ledger: Ledger) -> str:
 
 
 def register() -> None:
-    """Tell ledgers, and tensors explained, how they look."""
+    """Tell ledgers, audits, and tensors explained, how they look."""
     display.register(Ledger, "text", ledger_text)
     display.register(Ledger, "html", ledger_html)
     aliasing.register()
+    display.register(AuditRecord, "text", lambda record: draw(audit_screen(record)).rstrip("\n"))
+    display.register(
+        AuditRecord, "html", lambda record: f'{_STYLE}<div class="torchledger">{fragment(audit_screen(record))}</div>'
+    )
 
 
 def _blocks(ledger: Ledger) -> tuple[Block, ...]:
