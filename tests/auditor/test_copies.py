@@ -10,9 +10,8 @@ from torch.nn import functional
 from torchledger.auditor import AuditError, Subject, audit_copies
 from torchledger.cli.asked import ask
 from torchledger.ledger import AuditRecord, Finding
-from torchledger.spec import Recipe
 from torchledger.tracer import trace
-from torchledger.trainer.step import build_step
+from torchledger.trainer.model import build
 
 B, T, C = 4, 32, 64
 FP32 = 4
@@ -276,10 +275,11 @@ FAMILIES = ("gpt2", "llama-3.2-1b", "falcon-7b", "phi-3-mini", "gpt-j-6b", "olmo
 def test_presets_raise_no_warning(name: str, precision: str):
     """One of each family, in its own widths, two layers deep, on placeholders: nothing is copied that need not be."""
     model = ask(name, {}, ["model.num_layers=2"]).model
-    with torch.device("meta"):
-        step = build_step(model, Recipe(batch_size=2, sequence_length=128, precision=precision))
+    with torch.device("meta"):  # shapes alone: nothing is drawn, and nothing takes memory
+        network = build(model, attention="fused").train()
         tokens = torch.zeros(2, 128, dtype=torch.int64)
-    subject = Subject(name, step.model.train(), (tokens, tokens), optimizer=step.optimizer, precision=precision)
+    optimizer = torch.optim.AdamW(network.parameters())
+    subject = Subject(name, network, (tokens, tokens), optimizer=optimizer, precision=precision)
     record = audit_copies(subject)
     assert record.is_clean, record.findings
     assert record.facts["num_copies"] > 0

@@ -48,6 +48,7 @@ class Readers:
 
     def __init__(self, step: SeenStep) -> None:
         self._step = step
+        self._settled: set[tuple[int, tuple[int, ...]]] = set()  # storages and strides that one verdict has met
         self._uses: dict[int, list[tuple[Seen, int, Operand]]] = defaultdict(list)
         for seen in step.operations:
             for position, operand in enumerate(seen.operands):
@@ -56,6 +57,7 @@ class Readers:
 
     def verdict(self, copy: Seen) -> Verdict:
         """Whether a copy of one tensor is needed: one of another layout, a duplicate, an expansion."""
+        self._settled.clear()
         made = self._step.made.get(copy.index, ())
         if len(made) != 1 or not copy.operands or len(copy.results) != 1:
             return Verdict("unknown", "it makes no storage of its own")
@@ -88,6 +90,9 @@ class Readers:
         """Nothing where every reader takes the tensor with the other strides; else who does not."""
         if depth > _DEEPEST:
             return Verdict("unknown", "too many operations follow")
+        if (met := (id(swap.entry), swap.stride)) in self._settled:
+            return None
+        self._settled.add(met)
         for seen, position, operand in self._after(swap.entry, swap.since):
             found = self._takes(swap, seen, position, operand.meta, depth)
             if found is not None:
