@@ -31,6 +31,8 @@ TARGETS = (
     ("A Llama of 8 layers", "docs/audited/llama.json", "`LlamaForCausalLM`, fresh, on tokens drawn at random."),
     ("A BERT of 6 layers", "docs/audited/bert.json", "`BertForMaskedLM`, fresh, on tokens drawn at random."),
 )
+#: Small enough for two cores: the audits' figures are shares and sizes, which hardly depend on it.
+BATCH = {"batch_size": 2, "sequence_length": 64}
 INTRODUCTION = """# Audits of four models
 
 Written by `make audits`, on the machine at hand; another one has other seconds. How to read them and what they catch
@@ -40,7 +42,7 @@ is in [audits.md](audits.md). "Nothing found" is the answer a sound model gets.
 
 def record(kind: str, target: str) -> AuditRecord:
     """One audit of one target."""
-    found: AuditRecord = getattr(auditor, f"audit_{kind}")(subject_of(target, {}))
+    found: AuditRecord = getattr(auditor, f"audit_{kind}")(subject_of(target, BATCH))
     return found
 
 
@@ -65,7 +67,7 @@ def main(run: str) -> None:
         for kind in AUDITS:
             found = record(kind, place)
             screen = draw(audit_screen(found), STYLE).rstrip()
-            lines += [f"### {kind}", "", "```text", f"$ torchledger audit {kind} {target}", screen, "```", ""]
+            lines += [f"### {kind}", "", "```text", f"$ torchledger audit {kind} {target} --batch 2 --sequence 64", screen, "```", ""]
             lines += plots(slug, found)
     (DOCS / "audits-examples.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 

@@ -133,7 +133,8 @@ def run_console(block: Block, capsys) -> None:
 
 def run_python(block: Block, names: dict[str, object], page: Path) -> None:
     """Run a block as a doctest; what it defines is there for the blocks below."""
-    test = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", names, page.name, str(page), block.line)
+    name = f"{page.name}_{block.line}"  # of its own, or who reads source lines would get those of another block
+    test = doctest.DocTestParser().get_doctest("\n".join(block.lines) + "\n", names, name, str(page), block.line)
     failures: list[str] = []
     doctest.DocTestRunner(optionflags=DOCTEST, verbose=False).run(test, out=failures.append, clear_globs=False)
     assert not failures, "".join(failures)
