@@ -160,3 +160,11 @@ def test_a_sum_that_stalls_says_when(name: str):
     at = made.stalled_after
     assert formats.accumulate_equal(1, at, name).value == formats.accumulate_equal(1, at + 1, name).value == made.value
     assert formats.accumulate_equal(1, at - 1, name).value != made.value
+
+
+def test_no_bound_where_the_accumulator_holds_not_every_term():
+    """2^-31 is a number of TF32 and below half of FP16's smallest: 482 of them are lost, whatever epsilon says."""
+    lost = formats.accumulate_equal(Fraction(1, 2**31), 482, "tf32", "pairwise", accumulator="fp16")
+    assert (lost.value, lost.bound) == (0.0, None)
+    assert formats.accumulate_equal(Fraction(1, 2**31), 482, "tf32", accumulator="fp32").bound is not None
+    assert formats.accumulate([1, 2], "fp32", accumulator="bf16").bound is None

@@ -10,7 +10,8 @@ nearest) is Σ|xᵢ| times
   (Jeannerod and Rump, Improved error bounds for inner products, SIAM J. Matrix Anal. Appl. 34, 2013);
 - sequential in another rounding: γ(n - 1), with γ(k) = k·u / (1 - k·u), while k·u < 1 (section 3.1),
 
-and what rounding the terms and the result may add. There is none if anything overflows.
+and what rounding the terms and the result may add. There is none if anything overflows, or if the accumulator does not
+hold every number of the terms' format: these theorems add numbers that it holds, so that no sum of two underflows.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ def _bound(
     way: _Way,
 ) -> Fraction | None:
     fmt, wide, order, rounding = way
-    if magnitude is None:
+    if magnitude is None or not _holds(wide, fmt):
         return None
     nearest = rounding in {"nearest-even", "nearest-away"}
     unit = Fraction(wide.epsilon) / (2 if nearest else 1)
@@ -260,6 +261,11 @@ def _bound(
     last = Fraction(fmt.epsilon) / (2 if nearest else 1)
     smallest = Fraction(fmt.smallest_subnormal) / (2 if nearest else 1)
     return terms_error + in_sum + max((magnitude + in_sum) * last, smallest)
+
+
+def _holds(wide: NumberFormat, fmt: NumberFormat) -> bool:
+    """Whether every number of a format, up to the other's largest, is one of the other."""
+    return wide.mantissa_bits >= fmt.mantissa_bits and wide.smallest_subnormal <= fmt.smallest_subnormal
 
 
 def _accumulation(
