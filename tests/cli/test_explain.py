@@ -128,3 +128,34 @@ def test_nonsense_is_wrong_usage(ask, words, says):
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_integers_are_summed_in_64_bits(ask):
+    """2·3 bytes are read and 2 sums of 8 bytes written, as torch.sum gives int64; a maximum stays a byte; no mean."""
+    words = ("explain", "reduce", "a b -> a", "a=2", "b=3", "--dtype", "int8")
+    assert ask(*words[:3], "sum", *words[3:], "--json").json["answer"]["moved_bytes"] == 2 * 3 + 2 * 8
+    assert ask(*words[:3], "max", *words[3:], "--json").json["answer"]["moved_bytes"] == 2 * 3 + 2
+    refused = ask(*words[:3], "mean", *words[3:])
+    assert (refused.code, "means of floating-point numbers only" in refused.err) == (2, True)
+
+
+def test_a_stride_is_told_once(ask):
+    """Two strides of one operand are a mistake and not the last of them."""
+    told = ask("explain", "einsum", "ij,jk->ik", "i=2", "j=3", "k=4", "--stride", "a: 3 1", "--stride", "a: 1 2")
+    assert (told.code, "tells operand a twice" in told.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told"),
+    [
+        (("reduce", "a b -> a", "sum", "--dtype", "e4m3"), True),
+        (("reduce", "a b -> a", "any", "--dtype", "e4m3"), False),
+        (("reduce", "a b -> a", "sum", "--dtype", "bf16"), False),
+        (("rearrange", "a b -> (b a)", "--dtype", "e4m3"), False),
+        (("einsum", "ab,cb->ac", "c=4", "--dtype", "e5m2"), True),
+        (("einsum", "ab,ab->ab", "--dtype", "e5m2"), False),
+    ],
+)
+def test_code_that_torch_cannot_run_in_a_format_is_told(ask, words, is_told):
+    """FP8 tensors are copied, compared with zero and multiplied by element, and not summed."""
+    assert ("tensors of a wider format" in ask("explain", *words, "a=2", "b=3").out) is is_told

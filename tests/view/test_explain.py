@@ -1,6 +1,12 @@
+import warnings
+
+import einops
+import torch
+
 from torchledger.machine import get
 from torchledger.ops.pattern import einsum, roofed, transform, view
 from torchledger.view.explain import einsum_screen, transformed_screen, viewed_screen
+from torchledger.view.explain_record import einops_code, least_bytes
 from torchledger.view.terminal import draw
 
 SIZES = {"b": 2, "s": 3, "h": 4, "d": 5}
@@ -81,3 +87,22 @@ def test_a_view_on_a_chip_takes_no_time():
 def test_letters_that_copy_less_are_shown():
     text = shown(einsum_screen(einsum("bshd,hdo->bso", {**SIZES, "o": 6}), None, ()))
     assert "other letters  abcd,cde->abe copies nothing: torch sums in the order of the alphabet" in text
+
+
+def test_the_least_bytes_of_a_diagonal_are_those_on_it():
+    """A trace of (4, 4) reads 4 of 16 elements and writes 1, at the least and as run; a view moves nothing at all."""
+    trace = einsum("ii->", {"i": 4})
+    assert least_bytes(trace) == 4 * (4 + 1) == sum(piece.work.bytes_moved for piece in trace.pieces)
+    assert least_bytes(einsum("ii->i", {"i": 4})) == 0
+    assert "at the least" not in shown(einsum_screen(einsum("ij->ji", {"i": 4, "j": 3}), None, ()))
+    assert least_bytes(einsum("ij,jk->ik", {"i": 2, "j": 3, "k": 4})) == 4 * (2 * 3 + 3 * 4 + 2 * 4)
+
+
+def test_axes_called_like_words_of_python_can_be_pasted():
+    """`in` and `if` cannot be keywords of a call; in a dictionary they can."""
+    told = transform("in b if -> b in if", "rearrange", {"in": 2, "b": 3, "if": 4})
+    x = torch.arange(24).reshape(2, 3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # einops advises against such names
+        made = eval(einops_code(told), {"x": x, "rearrange": einops.rearrange})  # noqa: S307 - our own text
+    assert torch.equal(made, x.permute(1, 0, 2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from torchledger import formats, machine
 from torchledger.cli.complete import chip_names
 from torchledger.cli.documented import Documented
 from torchledger.cli.output import json_option, show, show_json
+from torchledger.formats import IntegerFormat
 from torchledger.ops.pattern import (
     PatternError,
     Roofed,
@@ -36,6 +37,12 @@ _CONTEXT = {"ignore_unknown_options": True}
 _BYTES = "each operand is read once and each result written once; strides count elements"
 _CONTIGUOUS = "the tensor is contiguous; --stride says otherwise"
 _LEFT_TO_RIGHT = "torch.einsum goes left to right unless opt_einsum is installed"
+#: What torch.sum makes of integers.
+_INT64_BYTES = 8
+
+#: Formats whose tensors torch sums and multiplies.
+_COMPUTED = ("FP64", "FP32", "TF32", "FP16", "BF16", "INT8")
+
 _NOT_SEARCHED = f"more than {MOST_SEARCHED} operands: left to right, no other order was searched"
 
 
@@ -138,11 +145,24 @@ def _transform(pattern: str, operation: str, sizes: tuple[str, ...], told: dict[
     shape, stride = _read_all(known, (told["shape"], 1), (told["stride"], 0))
     of_shape = names_in(told["shape"] or "") - names_in(pattern)
     of_axes = {name: size for name, size in known.items() if name not in of_shape}
+    is_integer = isinstance(formats.find(told["dtype"]), IntegerFormat)
+    if is_integer and operation == "mean":
+        raise PatternError("torch and einops take means of floating-point numbers only; name another --dtype, or sum")
     answer: Transformed = transform(
-        pattern, operation, of_axes, shape=shape, stride=stride, element_bytes=_element_bytes(told["dtype"])
+        pattern,
+        operation,
+        of_axes,
+        shape=shape,
+        stride=stride,
+        element_bytes=_element_bytes(told["dtype"]),
+        summed_bytes=_INT64_BYTES if is_integer else None,
     )
     roofs = _roofs(answer.pieces, told)
-    assumptions = [_BYTES, *([_CONTIGUOUS] if stride is None else [])]
+    assumptions = [
+        _BYTES,
+        *([_CONTIGUOUS] if stride is None else []),
+        *_without_kernels(answer.pieces, told, operation),
+    ]
     if told["as_json"]:
         question = {"pattern": pattern, "operation": operation, "sizes": answer.sizes, "dtype": told["dtype"]}
         name = operation if operation in {"rearrange", "repeat"} else "reduce"
@@ -186,6 +206,7 @@ def einsum_command(equation: str, sizes: tuple[str, ...], path: str, strides: tu
     )
     roofs = _roofs(answer.pieces, told)
     assumptions = [_BYTES, *([] if strides else ["operands are contiguous; --stride says otherwise"])]
+    assumptions.extend(_without_kernels(answer.pieces, told, "einsum"))
     if len(answer.operands) > 2:
         assumptions.append(_LEFT_TO_RIGHT)
     if len(answer.operands) > MOST_SEARCHED and path == "best":
@@ -200,11 +221,13 @@ def einsum_command(equation: str, sizes: tuple[str, ...], path: str, strides: tu
 def _strides(texts: Sequence[str], equation: str) -> dict[int, tuple[int, ...]]:
     """Strides by the number of their operand."""
     names = [operand_name(number) for number in range(equation.partition("->")[0].count(",") + 1)]
-    found = {}
+    found: dict[int, tuple[int, ...]] = {}
     for text in texts:
         name, colon, stride = text.partition(":")
         if not colon or name.strip() not in names:
             raise PatternError(f'--stride {text!r} names no operand; write "a: 4096 1" with one of {", ".join(names)}')
+        if names.index(name.strip()) in found:
+            raise PatternError(f"--stride tells operand {name.strip()} twice; leave one out")
         found[names.index(name.strip())] = read_shape(stride, {}, least=0)
     return found
 
@@ -252,6 +275,14 @@ def _read_all(known: Mapping[str, int], *texts: tuple[str | None, int]) -> list[
     if mistakes:
         raise PatternError("\n".join(mistakes))
     return found
+
+
+def _without_kernels(pieces: Sequence[Piece], told: Mapping[str, Any], operation: str) -> Iterator[str]:
+    """That torch does not compute in a format, where something is computed; only any and all take every format."""
+    name = formats.find(told["dtype"]).name
+    computes = operation not in {"any", "all"} and any(piece.kind in {"matmul", "reduction"} for piece in pieces)
+    if computes and name not in _COMPUTED:
+        yield f"torch's CPU kernels have no sum, maximum or bmm of {name}: the code is for tensors of a wider format"
 
 
 def _element_bytes(dtype: str) -> int:

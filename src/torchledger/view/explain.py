@@ -68,7 +68,7 @@ def einsum_screen(answer: Einsum, roofs: Roofed | None, assumptions: Sequence[st
         ("result", f"[{' '.join(answer.equation.output)}] {_placed(answer.result, answer.element_bytes)}"),
         ("FLOPs", _flops(answer)),
         ("bytes moved", f"{format_bytes(work.bytes_moved)}, {_share_of_copies(answer)}"),
-        ("at the least", f"{format_bytes(least)}: operands read once, the result written once"),
+        *([("at the least", f"{format_bytes(least)}: operands read once, the result written once")] if least else []),
         ("intensity", _intensity(work.flops_full, work.bytes_moved, least)),
         *(("matmul", _product(each)) for each in answer.contractions[:1] if len(answer.contractions) == 1),
         ("torch", "\n".join(answer.code)),
@@ -227,7 +227,8 @@ def _bound(roofs: Roofed) -> str:
 def _placed(layout: Layout, element_bytes: int) -> str:
     lies = "contiguous" if layout.is_contiguous else "not contiguous"
     if layout.num_distinct < layout.num_elements:
-        lies += f", {group_digits(layout.num_distinct)} elements of storage"
+        distinct = layout.num_distinct
+        lies += f", {group_digits(distinct)} element{'' if distinct == 1 else 's'} of storage"
     held = format_bytes(layout.num_elements * element_bytes)
     return f"{_tuple(layout.shape)} stride {_tuple(layout.stride)}: {held}, {lies}"
 

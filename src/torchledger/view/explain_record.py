@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from keyword import iskeyword
 from typing import Any
 
 from torchledger.ledger import Work, total
@@ -18,6 +19,7 @@ from torchledger.ops.pattern import (
     all_at_once,
     best,
     left_to_right,
+    operand_of,
     with_fewer_copies,
 )
 from torchledger.ops.pattern.path import MOST_SEARCHED
@@ -88,7 +90,7 @@ def einsum_record(answer: Einsum, roofs: Roofed | None) -> dict[str, Any]:
         "with_other_letters": _renamed_record(answer),
         "least_bytes": least,
         "flops_per_byte": work.flops_full / work.bytes_moved if work.bytes_moved else None,
-        "most_flops_per_byte": work.flops_full / least,
+        "most_flops_per_byte": work.flops_full / least if least else None,
         "path": answer.path.pairs,
         "paths": paths_record(answer),
         "contractions": [contraction_record(each) for each in answer.contractions],
@@ -142,8 +144,16 @@ def _path_record(path: Path) -> dict[str, Any]:
 
 
 def least_bytes(answer: Einsum) -> int:
-    """Operands read once and the result written once: what a kernel that keeps the rest to itself would move."""
-    return answer.element_bytes * (sum(each.num_distinct for each in answer.operands) + answer.result.num_elements)
+    """What is needed of the operands read once and the result written once, with all else kept inside a kernel.
+
+    Of an operand with an index twice that is its diagonal; a result that is a view of its operand moves nothing.
+    """
+    if not answer.pieces:
+        return 0
+    order = answer.equation.indices
+    needed = zip(answer.names, answer.equation.operands, answer.operands, strict=True)
+    read = sum(operand_of(name, indices, layout, order).layout.num_distinct for name, indices, layout in needed)
+    return answer.element_bytes * (read + answer.result.num_elements)
 
 
 def layout_record(layout: Layout) -> dict[str, Any]:
@@ -188,5 +198,8 @@ def einops_code(answer: Transformed) -> str:
     reduces = answer.operation not in {"rearrange", "repeat"}
     name = "reduce" if reduces else answer.operation
     words = ["x", f'"{answer.pattern}"', *([f'"{answer.operation}"'] if reduces else [])]
-    words.extend(f"{axis}={size}" for axis, size in answer.sizes.items() if axis.isidentifier())
+    sizes = {axis: size for axis, size in answer.sizes.items() if axis.isidentifier()}
+    words.extend(f"{axis}={size}" for axis, size in sizes.items() if not iskeyword(axis))
+    if reserved := {axis: size for axis, size in sizes.items() if iskeyword(axis)}:
+        words.append(f"**{reserved}")
     return f"{name}({', '.join(words)})"

@@ -174,3 +174,23 @@ def test_an_open_pattern_needs_a_shape_and_a_reduction_a_name():
         transform("a b ... -> b a ...", "rearrange", {}, shape=(2,))
     with pytest.raises(PatternError, match="einops has min, max, sum"):
         transform("a -> ", "median", {"a": 2})
+
+
+@pytest.mark.parametrize(("operation", "element_bytes"), [("sum", 8), ("prod", 8), ("max", 1), ("any", 1), ("all", 1)])
+@pytest.mark.parametrize("pattern", ["a b c -> a", "a b c -> (c a b)", "a b c -> a c"])
+def test_bytes_of_reduced_integers_are_torchs(operation, element_bytes, pattern):
+    """An element of the result is as wide as einops's; where no axis goes, nothing is reduced and it stays."""
+    x = torch.ones(2, 3, 4, dtype=torch.int8)
+    told = transform(pattern, operation, {}, shape=x.shape, element_bytes=1, summed_bytes=8)
+    assert told.result_element_bytes == einops.reduce(x, pattern, operation).element_size()
+    if "(" not in pattern:
+        assert told.result_element_bytes == element_bytes
+        assert sum(piece.work.bytes_written for piece in told.steps[-1].pieces) == (
+            told.after.num_elements * element_bytes
+        )
+
+
+def test_any_without_an_axis_to_take_is_a_copy_of_the_same_width():
+    """2·3 floats in another order: 24 bytes, read and written, and none of them a bool."""
+    told = transform("a b -> (b a)", "any", {"a": 2, "b": 3})
+    assert (told.result_element_bytes, told.pieces[0].work.bytes_written) == (4, 2 * 3 * 4)

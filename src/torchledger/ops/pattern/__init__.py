@@ -17,7 +17,7 @@ on drawn patterns and tensors.
     errors.py       PatternError
 """
 
-from torchledger.ops.pattern.contraction import Contraction, Operand
+from torchledger.ops.pattern.contraction import Contraction, Operand, operand_of
 from torchledger.ops.pattern.einsum import Einsum, einsum, operand_name, with_fewer_copies
 from torchledger.ops.pattern.equation import Equation, parse_equation
 from torchledger.ops.pattern.errors import PatternError
@@ -51,6 +51,7 @@ __all__ = [
     "left_to_right",
     "names_in",
     "operand_name",
+    "operand_of",
     "parse",
     "parse_equation",
     "read_shape",

@@ -27,6 +27,7 @@ REDUCTIONS: Mapping[str, str] = {
 }  # fmt: skip
 _ONE_AT_A_TIME = ("prod", "any", "all")
 _BOOLEAN = ("any", "all")
+_SUMMED = ("sum", "prod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Transformed:
         before: the tensor.
         steps: calls in their order; none where nothing is to do.
         element_bytes: bytes of an element of the tensor.
-        result_element_bytes: of the result (1 for `any` and `all`).
+        result_element_bytes: of the result (1 where `any` or `all` took an axis).
     """
 
     operation: str
@@ -112,6 +113,7 @@ def transform(
     shape: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
     element_bytes: int = 4,
+    summed_bytes: int | None = None,
 ) -> Transformed:
     """What einops does with a pattern.
 
@@ -122,6 +124,7 @@ def transform(
         shape: of the tensor; what the sizes make where nothing is given.
         stride: of the tensor; contiguous where nothing is given.
         element_bytes: bytes of an element.
+        summed_bytes: of an element of a sum or product, where they differ (torch sums integers in 64 bits).
 
     >>> split = transform("b s (h d) -> b h s d", "rearrange", {"b": 2, "s": 3, "h": 4, "d": 5})
     >>> split.is_view, split.after.stride, split.code
@@ -143,8 +146,12 @@ def transform(
     known = resolved(pattern, sizes, shape)
     full = [prod(known[axis] for axis in group) for group in pattern.left]
     before = Layout.contiguous(full) if stride is None else Layout(tuple(full), tuple(stride))
-    steps = _steps(pattern, operation, known, before, element_bytes)
-    written = 1 if operation in _BOOLEAN and any(not step.is_view for step in steps) else element_bytes
+    written = 1 if operation in _BOOLEAN else element_bytes
+    if operation in _SUMMED and summed_bytes is not None:
+        written = summed_bytes
+    steps = _steps(pattern, operation, known, before, (element_bytes, written))
+    if set(pattern.left_axes) <= set(pattern.right_axes):
+        written = element_bytes  # nothing is reduced
     named = {axis: size for axis, size in known.items() if size_of_nameless(axis) is None}
     return Transformed(operation, text, named, before, tuple(steps), element_bytes, written)
 
@@ -204,9 +211,10 @@ def _covered(pattern: Pattern, shape: Sequence[int] | None) -> int:
 
 
 def _steps(
-    pattern: Pattern, operation: str, known: Mapping[str, int], before: Layout, element_bytes: int
+    pattern: Pattern, operation: str, known: Mapping[str, int], before: Layout, each: tuple[int, int]
 ) -> list[Step]:
-    """The calls of einops's `_apply_recipe`, in its order."""
+    """The calls of einops's `_apply_recipe`, in its order, on elements of so many bytes before and after reducing."""
+    element_bytes, written = each
     left, right = pattern.left_axes, pattern.right_axes
     steps: list[Step] = []
     layout = before
@@ -220,9 +228,8 @@ def _steps(
         layout = layout.permuted(order)
         steps.append(Step(f".permute({_listed(order)})", layout))
     if gone:
-        steps.extend(_reduced(layout, operation, len(gone), element_bytes))
-        layout = steps[-1].after
-        element_bytes = 1 if operation in _BOOLEAN else element_bytes
+        steps.extend(_reduced(layout, operation, len(gone), each))
+        layout, element_bytes = steps[-1].after, written
     new = [place for place, axis in enumerate(right) if axis not in left]
     if new:
         steps.append(_with_new_axes(layout, new, [known[axis] for axis in right]))
@@ -243,8 +250,9 @@ def reshaped(layout: Layout, wanted: Sequence[int], element_bytes: int, names: S
     return Step(code, Layout.contiguous(wanted), copied(layout, element_bytes), reason)
 
 
-def _reduced(layout: Layout, operation: str, count: int, element_bytes: int) -> list[Step]:
+def _reduced(layout: Layout, operation: str, count: int, each: tuple[int, int]) -> list[Step]:
     """The last `count` dimensions reduced: in one kernel, or one after the other where torch has no other way."""
+    element_bytes, written = each
     method = REDUCTIONS[operation]
     rank = len(layout.shape)
     last = tuple(range(rank - count, rank))
@@ -252,7 +260,6 @@ def _reduced(layout: Layout, operation: str, count: int, element_bytes: int) -> 
     steps = []
     for dims in groups:
         after = Layout.contiguous(layout.shape[: dims[0]])
-        written = 1 if operation in _BOOLEAN else element_bytes
         pieces = moved(
             reduction_of_rows(method, after.num_elements, layout.num_elements // after.num_elements),
             bytes_read=element_bytes * layout.num_distinct,
