@@ -40,7 +40,7 @@ def exact_text(value: float) -> str:
     """All digits of a number where there are at most 40, else an integer times a power of two.
 
     >>> exact_text(3 * 2**-24), exact_text(-65504.0), exact_text(2**-149)
-    ('1.78813934326171875e-07', '-65504', '1 · 2^-149')
+    ('1.78813934326171875e-7', '-65504', '1 · 2^-149')
     """
     if not math.isfinite(value):
         return number_text(value)
