@@ -96,7 +96,7 @@ def truncated_kurtosis(cut: float) -> float:
     """Kurtosis of a standard normal cut at ±cut: its fourth moment is 3·m2 - 2·cut³·phi(cut) / (2·Phi(cut) - 1).
 
     >>> round(truncated_kurtosis(2), 3), round(truncated_kurtosis(3), 3)
-    (2.365, 2.829)
+    (2.366, 2.829)
     """
     second = truncated_share(cut) ** 2
     return (3 * second - 2 * cut**3 * _density(cut) / math.erf(cut / math.sqrt(2))) / second**2

@@ -103,13 +103,7 @@ def prepare(
         PrepareError: no text, too little text, a fraction or vocabulary out of range, a folder that cannot be written
             to, a full disk. Files already in `out_dir` are replaced only when the new ones are whole.
     """
-    if not 0 < validation_fraction < 1:
-        raise PrepareError(
-            f"the validation fraction must lie above 0 and below 1, got {validation_fraction}: a run is validated on "
-            "text that it was not trained on, and trained on the rest; 0.001 keeps little for it"
-        )
-    if num_workers is not None and num_workers < 1:
-        raise PrepareError(f"at least one worker must encode, got {num_workers}")
+    _require_possible(validation_fraction, num_workers)
     folder = Path(out_dir)
     try:
         _check_apart(source, folder)
@@ -127,6 +121,21 @@ def prepare(
         raise PrepareError(str(error)) from error
     except OSError as error:
         raise PrepareError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _require_possible(validation_fraction: float, num_workers: int | None) -> None:
+    """Refuse a share that is none, and work that nobody does.
+
+    Raises:
+        PrepareError: says why.
+    """
+    if not 0 < validation_fraction < 1:
+        raise PrepareError(
+            f"the validation fraction must lie above 0 and below 1, got {validation_fraction}: a run is validated on "
+            "text that it was not trained on, and trained on the rest; 0.001 keeps little for it"
+        )
+    if num_workers is not None and num_workers < 1:
+        raise PrepareError(f"at least one worker must encode, got {num_workers}")
 
 
 @dataclass(frozen=True, slots=True)
