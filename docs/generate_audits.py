@@ -27,7 +27,7 @@ STYLE = Style(rich=False, color=False, unicode=True, width=118)
 #: Heading, target, what it is.
 TARGETS = (
     ("Our own model, trained", "runs/latest", "The model of `make run` after its last step, on its next batch."),
-    ("GPT-2 of 124M parameters", "docs/audited/gpt2.json", "`GPT2LMHeadModel`, fresh, on tokens drawn at random."),
+    ("A GPT-2 of 6 layers", "docs/audited/gpt2.json", "`GPT2LMHeadModel`, fresh, on tokens drawn at random."),
     ("A Llama of 8 layers", "docs/audited/llama.json", "`LlamaForCausalLM`, fresh, on tokens drawn at random."),
     ("A BERT of 6 layers", "docs/audited/bert.json", "`BertForMaskedLM`, fresh, on tokens drawn at random."),
 )
@@ -67,7 +67,8 @@ def main(run: str) -> None:
         for kind in AUDITS:
             found = record(kind, place)
             screen = draw(audit_screen(found), STYLE).rstrip()
-            lines += [f"### {kind}", "", "```text", f"$ torchledger audit {kind} {target} --batch 2 --sequence 64", screen, "```", ""]
+            command = f"$ torchledger audit {kind} {target} --batch 2 --sequence 64"
+            lines += [f"### {kind}", "", "```text", command, screen, "```", ""]
             lines += plots(slug, found)
     (DOCS / "audits-examples.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Objects find their looks here: importing this file registers how ledgers and audits print and how a notebook shows them."""
+"""Objects find their looks here: how ledgers, audits and tensors explained print, and how a notebook shows them."""
 
 from __future__ import annotations
 

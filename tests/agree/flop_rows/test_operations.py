@@ -110,7 +110,7 @@ def test_an_outer_product_multiplies_and_adds_nothing(look):
     [("_int_mm", "int8"), ("_weight_int8pack_mm", "bf16"), ("_scaled_mm", "fp8"), ("scaled_mm", "fp8")],
 )
 def test_the_format_that_a_narrow_product_computes_in(name, number_format, look):
-    """Operands in 8 bits multiply in 8 bits, and one unit takes both formats of FP8; a packed weight is unpacked into the other operand's format."""
+    """Operands in 8 bits multiply in 8 bits, FP8 of both kinds; a packed weight is unpacked into the other's format."""
     products = look(ROWS[name][0]).ledger.where(kind="matmul")
     assert {line.number_format for line in products} == {number_format}
 
