@@ -53,3 +53,25 @@ def test_the_first_layer_has_its_own_activations_only():
 def test_sgd_over_lists_holds_no_temporaries():
     recipe = replace(RECIPE, optimizer=OptimizerSpec(kind="sgd", implementation="foreach"))
     assert _moments(recipe=recipe)["optimizer step"]["temporaries: optimizer"] == 0
+
+
+def test_gradients_of_a_tied_matrix_are_added_to_a_third():
+    """V·D numbers in the gradients' format, twice beside the sum: 4 bytes each in FP32, 2 in BF16 parameters."""
+    tied, matrix = replace(SPEC, tied_embeddings=True), 50 * 32
+    for precision, size in (("fp32", 4), ("bf16-pure", 2)):
+        parts = _moments(tied, replace(RECIPE, precision=precision))["sum of the tied gradients"]
+        assert parts["temporaries: embedding"] == 2 * size * matrix
+        assert parts["gradients"] == size * num_parameters(tied)
+
+
+def test_under_autocast_or_untied_nothing_is_added_to_a_third():
+    """What autocast cast back takes the embedding's gradient in place; two matrices have nothing to add."""
+    tied = replace(SPEC, tied_embeddings=True)
+    for spec, precision in ((SPEC, "fp32"), (SPEC, "bf16-pure"), (tied, "bf16")):
+        assert "sum of the tied gradients" not in _moments(spec, replace(RECIPE, precision=precision))
+
+
+def test_rounding_a_model_is_a_moment_where_no_copy_stays():
+    """FP32 values go one by one, so that with BF16 parameters alone the making can be the fullest moment."""
+    names = {p: set(_moments(recipe=replace(RECIPE, precision=p))) for p in ("fp32", "bf16-pure", "bf16-master")}
+    assert [p for p, found in names.items() if "making of the model" in found] == ["bf16-pure"]

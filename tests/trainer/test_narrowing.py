@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from torchledger.meter import allocations
 from torchledger.spec import Recipe
 from torchledger.trainer.init import initialize
 from torchledger.trainer.linear import Linear
@@ -42,6 +43,20 @@ def test_a_master_copy_has_all_digits_of_the_first_values(model):
     named = dict(model.named_parameters())
     assert set(masters) == {p for name, p in named.items() if name != "final_norm.weight"}
     assert all(torch.equal(masters[p], before[name]) for name, p in named.items() if p in masters)
+
+
+def test_the_model_is_never_there_twice(model):
+    """Each FP32 tensor goes before the next is copied: less than 4 bytes a parameter and the largest copy at once."""
+
+    def made():
+        built = build(replace(model.spec, num_layers=8), attention="math")
+        narrow(built, "bf16-pure")
+        return built
+
+    seen = allocations(made)
+    sizes = [p.numel() for p in seen.result.parameters()]
+    buffer_bytes = sum(buffer.numel() * 4 for buffer in seen.result.buffers())
+    assert seen.peak_bytes - buffer_bytes <= 4 * sum(sizes) + 2 * max(sizes) < 6 * sum(sizes)
 
 
 def test_precisions_are_those_of_a_recipe():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torchledger.formula.count import default_recipe
 from torchledger.formula.kernels import Kernels, kernels_of
 from torchledger.formula.model import layer_kinds, walk
-from torchledger.formula.moments import Moment, moments
+from torchledger.formula.moments import Moment, moments, narrowing, tied_sum
 from torchledger.formula.optimizer import master_bytes, state_bytes, trained
 from torchledger.formula.parameters import parameters
 from torchledger.formula.part_moments import part_moments
@@ -103,6 +103,8 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
         found = moments(spec, recipe, standing, recomputed or kept, activation_bytes)
     else:
         found = part_moments(parts(spec, recipe, kernels=chosen, by_layer=True), recipe, standing, gradient_bytes)
+        if not recipe.lora_rank and not recipe.trainable:
+            found = (*found, *tied_sum(spec, recipe, standing, gradient_bytes))
     return MemoryPrediction(
         parameter_bytes=standing["parameters"],
         buffer_bytes=standing["buffers"],
@@ -112,7 +114,7 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
         activation_bytes=activation_bytes,
         activations=kept,
         recomputed=recomputed,
-        moments=found,
+        moments=(*found, *narrowing(own, standing["buffers"], recipe.precision)),
         assumptions=(*dict.fromkeys(tape.assumptions), PEAK_ASSUMPTION),
         master_bytes=standing.get("master weights", 0),
     )

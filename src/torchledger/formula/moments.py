@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchledger.formula.optimizer import is_decayed, trained
-from torchledger.formula.parameters import parameters
+from torchledger.formula.parameters import Parameter, parameters
 from torchledger.formula.precision import FORMATS
-from torchledger.formula.value import Activation
+from torchledger.formula.value import ELEMENT_BYTES, Activation
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 
@@ -72,11 +72,8 @@ def moments(
     embedding = {
         "gradients": gradients,
         "temporaries: embedding": matrix * (spec.tied_embeddings + accumulates),
-        "temporaries: gradient of the stream": stream,
+        "temporaries: gradient of the stream": 4 * rows * width,
     }
-    # A head's gradient that autocast cast back is nobody else's, so that autograd adds the embedding's to it in place.
-    is_summed_apart = spec.tied_embeddings and not FORMATS[recipe.precision].is_autocast
-    tied = {"gradients": gradients, "temporaries: embedding": matrix * (2 + accumulates)}
     # Up to here the loss of this micro-batch is in `activation_bytes`; the number that scales it is gone.
     earlier = {"losses": 4 * (recipe.accumulation_steps - 1)}
     loss = {
@@ -91,9 +88,60 @@ def moments(
         Moment("backward of the head", {**standing, **earlier, **head}),
         Moment("backward of the first layer", {**standing, **losses, **first}),
         Moment("backward of the embedding", {**standing, **losses, **embedding}),
-        *((Moment("sum of the tied gradients", {**standing, **losses, **tied}),) if is_summed_apart else ()),
+        *tied_sum(spec, recipe, standing, gradients),
         Moment("optimizer step", {**standing, **results, **step}),
     )
+
+
+def tied_sum(spec: ModelSpec, recipe: Recipe, standing: Mapping[str, Amount], gradients: Amount) -> tuple[Moment, ...]:
+    """When autograd adds the gradients of a tied matrix, the head's and the embedding's, to a third.
+
+    None where there is no such moment: under autocast the head's, cast back, is nobody else's and takes the other's in
+    place; a loss in pieces has it ready.
+
+    Args:
+        spec: the model.
+        recipe: how it is trained.
+        standing: bytes by part of what is alive throughout.
+        gradients: bytes of all gradients, the sum's among them.
+    """
+    formats = FORMATS[recipe.precision]
+    if not spec.tied_embeddings or formats.is_autocast or recipe.loss_chunk:
+        return ()
+    matrix = ELEMENT_BYTES[formats.gradient] * spec.vocab_size * _embedding_width(spec)
+    losses = 4 * (recipe.accumulation_steps + 1)  # the engine holds the gradient of the last one
+    beside = {"losses": losses, "gradients": gradients}
+    held = matrix * (2 + (recipe.accumulation_steps != 1))
+    return (Moment("sum of the tied gradients", {**standing, **beside, "temporaries: embedding": held}),)
+
+
+def narrowing(own: Sequence[Parameter], buffers: Amount, precision: str) -> tuple[Moment, ...]:
+    """The making of a model whose FP32 values go once they are rounded: tensor after tensor, the smallest first.
+
+    At tensor i of n_1 ≤ n_2 ≤ ... there are the narrow ones up to it and the FP32 ones from it on. Where an optimizer
+    holds next to nothing, that is more than any moment of a step if one matrix is larger than all others together.
+
+    Args:
+        own: the model's parameters.
+        buffers: bytes of its buffers.
+        precision: of the recipe.
+
+    >>> own = (Parameter("norm", (10,)), Parameter("head", (100,)))
+    >>> [moment.total_bytes for moment in narrowing(own, 0, "bf16-pure")]  # the head twice: 2·(10 + 100) + 4·100
+    [620]
+    """
+    formats = FORMATS[precision]
+    sizes = sorted((each.num_elements, each.times) for each in own if each.total)
+    if formats.stored == "fp32" or formats.master or not sizes:
+        return ()
+    narrow_bytes, left = ELEMENT_BYTES[formats.stored], sum(size * times for size, times in sizes)
+    done: Amount = 0
+    fullest: dict[str, Amount] = {}
+    for size, times in sizes:  # of equal ones the first, since each that goes leaves room
+        now = {"parameters": narrow_bytes * (done + size), "temporaries: FP32 values": 4 * left}
+        fullest = max(fullest, now, key=lambda parts: sum(parts.values()))
+        done, left = done + size * times, left - size * times
+    return (Moment("making of the model", {"buffers": buffers, **fullest}),)
 
 
 def _optimizer_temporaries(spec: ModelSpec, recipe: Recipe) -> Amount:

@@ -1,5 +1,7 @@
 """The two modules that hold matrices: torch's own, made without values, which `init` alone draws."""
 
+from typing import Self
+
 from torch import Tensor, nn
 
 from torchledger.trainer.fp8 import fp8_linear
@@ -24,6 +26,16 @@ class Linear(nn.Linear):
 
     rank: int = 0
     is_narrow: bool = False
+
+    @classmethod
+    def tied(cls, weight: Tensor, *, bias: bool) -> Self:
+        """A map with the weight [out, in] of another module; a matrix of its own, to be thrown away, is never made."""
+        out_features, in_features = weight.shape
+        made = cls(in_features, 0, bias=False)
+        made.out_features, made.weight = out_features, weight
+        if bias:
+            made.bias = nn.Parameter(weight.new_empty(out_features))
+        return made
 
     def reset_parameters(self) -> None:
         """Draw nothing."""

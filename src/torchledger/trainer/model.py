@@ -149,10 +149,11 @@ class Transformer(nn.Module):
         self.prediction = nn.ModuleList(further) if spec.num_prediction_layers else None
         self.final_norm = Norm(D, spec.norm) if spec.norm.final else None
         self.embedding_projection_out = Linear(D, E, bias=False) if E else None
-        self.head = Linear(E or D, V, bias=spec.head_bias)
-        self.loss: LossInPieces | None = None
         if spec.tied_embeddings:
-            self.head.weight = self.embedding.weight
+            self.head = Linear.tied(self.embedding.weight, bias=spec.head_bias)
+        else:
+            self.head = Linear(E or D, V, bias=spec.head_bias)
+        self.loss: LossInPieces | None = None
 
     def forward(
         self,

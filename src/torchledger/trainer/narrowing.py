@@ -1,5 +1,7 @@
 """A model stored in 16 bit, the FP32 copies that its optimizer updates, and the linear maps that compute in FP8."""
 
+from collections import deque
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ def narrow(model: nn.Module, precision: str) -> dict[Tensor, Tensor]:
     """Put the parameters of `model` into the format that `precision` stores them in; buffers stay as they are.
 
     A master copy keeps all digits of the first values: rounding to 16 bit and back would lose them. A parameter that
-    two modules share (a tied head) stays one.
+    two modules share (a tied head) stays one. One after the other: the model is never there twice.
 
     Args:
         model: its parameters are FP32; each becomes another object, so an optimizer is made afterwards.
@@ -30,17 +32,29 @@ def narrow(model: nn.Module, precision: str) -> dict[Tensor, Tensor]:
     if formats.stored == "fp32":
         return {}
     dtype = _DTYPES[formats.stored]
-    narrowed: dict[Tensor, nn.Parameter] = {}
     masters: dict[Tensor, Tensor] = {}
+    waiting = _by_size(model)
+    while waiting:
+        parameter, places = waiting.popleft()
+        small = nn.Parameter(parameter.to(dtype), requires_grad=parameter.requires_grad)
+        if formats.master and parameter.requires_grad:
+            masters[small] = parameter.detach()
+        for module, name in places:
+            setattr(module, name, small)
+        del parameter  # the last that holds it, so that its FP32 values go before the next one's are copied
+    return masters
+
+
+def _by_size(model: nn.Module) -> deque[tuple[nn.Parameter, list[tuple[nn.Module, str]]]]:
+    """Every parameter once, the smallest first, and where it stands.
+
+    In that order the FP32 values that are gone make room for the large copies.
+    """
+    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            if parameter not in narrowed:
-                small = nn.Parameter(parameter.to(dtype), requires_grad=parameter.requires_grad)
-                narrowed[parameter] = small
-                if formats.master and parameter.requires_grad:
-                    masters[small] = parameter.detach()
-            setattr(module, name, narrowed[parameter])
-    return masters
+            places.setdefault(parameter, []).append((module, name))
+    return deque(sorted(places.items(), key=lambda each: each[0].numel()))
 
 
 def narrow_products(model: nn.Module, precision: str) -> None:
