@@ -138,10 +138,11 @@ def _parts(at: Difference) -> tuple[str, str]:
         assert at.one is not None, "both ran"
         assert at.other is not None, "as above"
         return f"it is called with ({at.one.arguments}), then with ({at.other.arguments})", (
-            "Draw such numbers from a generator that is seeded with the run"
+            "Draw such numbers from a generator that is seeded with the run; a clock, an address, or a counter outside "
+            "the model is another each time"
         )
     if at.how == "data":
-        return f"it is given other values, which no operation of torch made{_amount(at)}", (
+        return f"it is given other values, though every operation before it made the same{_amount(at)}", (
             "They come from NumPy, Python, a set's order or a file: draw with torch, or from a generator that the seed "
             "is given to (numpy.random.default_rng(seed)), and go over sorted(...) instead of a set"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -112,12 +113,17 @@ def left_as_it_was(subject: Subject) -> Iterator[None]:
 
     Weights, buffers, gradients, modes, hooks, caches and counters of the modules, the optimizer's state and groups, the
     batch (`kept` says exactly what), every random stream and global setting of torch. Holds a copy of all of these
-    meanwhile.
+    meanwhile. Inside, gradients are taken even where the caller switched them off, and what is compiled runs eagerly:
+    its operations are those that were written.
 
     Raises:
         AuditError: a lazy module has no weights yet.
     """
-    with undisturbed():
+    with contextlib.ExitStack() as inside:
+        inside.enter_context(undisturbed())
+        inside.enter_context(torch.inference_mode(False))  # which switches gradients on as well
+        if "torch._dynamo" in sys.modules:
+            inside.enter_context(torch.compiler.set_stance("force_eager"))
         put_back = kept(subject.model, subject.optimizer, subject.loss, subject.batch)
         try:
             yield
