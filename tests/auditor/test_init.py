@@ -246,8 +246,7 @@ def test_an_attempt_is_shown_beside_and_taken_back():
         for parameter in module.parameters():
             parameter.div_(2)
 
-    with torch.no_grad():
-        tried = audit_init(_subject(model), attempt=halve, attempt_name="half").facts["tried"]
+    tried = audit_init(_subject(model), attempt=halve, attempt_name="half").facts["tried"]
     assert tried["scheme"] == "half"
     with pytest.raises(AuditError, match="no scheme"):
         audit_init(_subject(model), attempt="lecun")

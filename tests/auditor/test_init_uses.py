@@ -105,3 +105,18 @@ def test_outputs_that_are_the_same_for_every_position_are_counted():
     assert _uses(layer, torch.ones(10, 4))["weight"].num_constant == 8
     assert _uses(layer, torch.randn(10, 4))["weight"].num_constant == 0
     assert _uses(layer, torch.ones(7, 4))["weight"].num_constant is None
+
+
+def test_a_matrix_times_a_vector_is_a_use_too():
+    """W @ v of [6, 9] and [9], as spectral normalisation has it: one output sums over 9, and 6 are written."""
+    use = _uses(_Vector(), torch.randn(9))["weight"]
+    assert (use.fan_in, use.fan_out, use.out_axis) == (9, 6, 0)
+
+
+class _Vector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 9))
+
+    def forward(self, x):
+        return torch.mv(self.weight, x)

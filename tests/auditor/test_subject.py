@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchledger.auditor import Subject, audit_determinism, audit_init, audit_precision
+from torchledger.auditor import AuditError, Subject, audit_determinism, audit_init, audit_precision
 
 
 @pytest.fixture
@@ -36,3 +36,17 @@ def test_nothing_is_compiled_for_an_audit(subject, audit):
     subject.model.compile(backend=compiler)
     audit(subject)
     compiler.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"precision": "fp99"}, "precision is 'fp99'; take fp32, bf16, fp16"),
+        ({"loss": "mse"}, "the loss is 'mse', no function"),
+        ({"optimizer": 7}, "the optimizer is 7"),
+    ],
+)
+def test_what_no_step_can_be_made_of_is_refused_at_once(given, said):
+    """An unknown precision is not FP32 without a word, and a loss or an optimizer that is none is told by its name."""
+    with pytest.raises(AuditError, match=said):
+        Subject("refused", nn.Linear(2, 2), torch.randn(1, 2), **given)

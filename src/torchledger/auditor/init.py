@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+import torch
 from torch import nn
 
 from torchledger.auditor.init_depth import Stack, growth, rate, stacks
@@ -82,7 +83,8 @@ def audit_init(
             if isinstance(attempt, str):
                 redraw(subject.model, signals, attempt, vocab_size=subject.vocab_size, seed=seed)
             else:
-                attempt(subject.model)
+                with torch.no_grad():
+                    attempt(subject.model)
             after = _audited(subject, look(subject), is_tried=True)
     tell(pieces - 1, pieces, "running a step unseen")
     name = attempt if isinstance(attempt, str) else attempt_name

@@ -35,12 +35,13 @@ class Size:
 
 
 def size_of(tensor: Tensor) -> Size:
-    """Look at a float tensor; a square that leaves FP32 is taken in FP64."""
-    x = tensor.detach()
+    """Look at a float tensor, of a sparse one at all of it; a square that leaves FP32 is taken in FP64."""
+    x = tensor.detach().to_dense()
     if not x.numel():
         return Size(0.0, 0.0)
     root = math.sqrt(x.numel())
-    rms = float(torch.linalg.vector_norm(x, dtype=torch.float32)) / root
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    rms = float(torch.linalg.vector_norm(x, dtype=wide)) / root
     if not 1e-15 < rms < 1e15:
         x = x.double()
         rms = float(torch.linalg.vector_norm(x)) / root

@@ -143,9 +143,8 @@ class Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class
         # Which axis of the parameter the outputs are on: its strides tell, transposed or not.
         ends = weight.stride(-1) <= weight.stride(-2) if weight.ndim > 1 else True
         out_axis = int(ends == is_right)
-        self._write(
-            Use(name, "matmul", fan_in, fan_out, out_axis, len(self.seen.uses)), data, out, -1 if is_right else -2
-        )
+        features = -1 if is_right or out.ndim == 1 else -2  # one: of a matrix and a vector
+        self._write(Use(name, "matmul", fan_in, fan_out, out_axis, len(self.seen.uses)), data, out, features)
 
     def _convolution(self, args: tuple[Any, ...], out: Tensor) -> None:
         data, weight = args[0], args[1]

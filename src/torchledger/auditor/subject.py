@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torchledger.tracer.undisturbed import undisturbed
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 LossFunction: TypeAlias = Callable[[Any, Any], Tensor]
 
+_OF_OPTIMIZERS = ("step", "zero_grad", "state", "param_groups")
 _LOW: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -60,6 +61,21 @@ class Subject:
     initial_stds: Mapping[str, float] | None = None
     batches: Callable[[int], Any] | None = None
     rebuild: Callable[[int], Subject] | None = None
+
+    def __post_init__(self) -> None:
+        """What could only fail later, in the middle of a step, or change nothing without a word.
+
+        Raises:
+            AuditError: a precision, loss or optimizer that is none.
+        """
+        if self.precision not in get_args(Precision):
+            raise AuditError(f"{self.name}: precision is {self.precision!r}; take {', '.join(get_args(Precision))}")
+        if self.loss is not None and not callable(self.loss):
+            raise AuditError(
+                f"{self.name}: the loss is {self.loss!r}, no function. Pass a function of output and batch"
+            )
+        if self.optimizer is not None and not all(hasattr(self.optimizer, name) for name in _OF_OPTIMIZERS):
+            raise AuditError(f"{self.name}: the optimizer is {self.optimizer!r}. Pass one made on model.parameters()")
 
     def forward(self, precision: Precision | None = None) -> Tensor:
         """The loss of the batch, a scalar with a graph behind it.
