@@ -43,6 +43,8 @@ GEMMA = replace(
     final_logit_soft_cap=5.0,
 )
 BLOOM = replace(LLAMA, position=PositionSpec("alibi"), embedding_norm=True, norm=NormSpec("layer", affine=False))
+#: Attention and MLP read the same input.
+ASIDE = replace(LLAMA, parallel=True, norm=NormSpec("layer", bias=True, shared=True))
 #: Two ranks share the 45 rows of its gates and ups as 23 and 22.
 UNEVEN = replace(LLAMA, mlp=MlpSpec(45))
 MIXTURE = replace(LLAMA, moe=MoeSpec(4, 2, 16))
@@ -87,6 +89,10 @@ CASES = {
     "by tokens, with norms of heads": (2, GEMMA, RECIPE, BY_TOKENS),
     "by tokens, with slopes": (2, BLOOM, RECIPE, BY_TOKENS),
     "by tokens, documents apart": (2, GEMMA, replace(APART, accumulation_steps=2), BY_TOKENS),
+    "by tokens, run again": (2, LLAMA, replace(RECIPE, recompute="full"), BY_TOKENS),
+    "by tokens, run again with norms of heads": (2, GEMMA, replace(RECIPE, recompute="full"), BY_TOKENS),
+    "split, side by side": (2, ASIDE, RECIPE, SPLIT),
+    "by tokens, side by side, run again": (2, ASIDE, replace(RECIPE, recompute="full"), BY_TOKENS),
     "by tokens in bf16": (2, LLAMA, BF16, BY_TOKENS),
     "four shards": (4, LLAMA, RECIPE, Strategy(data_parallel=4, shard_level=3)),
     "replicas of shards under muon": (4, GPT, MUON, HYBRID),

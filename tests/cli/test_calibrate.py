@@ -149,6 +149,23 @@ def test_the_help_names_every_column_that_a_table_must_have(ask, tmp_path):
         assert ask("calibrate", "--rows", path, "-o", tmp_path / "c.toml").code == 2
 
 
+def test_an_option_that_suggesting_does_not_read_is_refused(ask, table):
+    """--suggest fits nothing, so there is no row that --strict could refuse."""
+    table({"seconds": 20})
+    refused = ask("calibrate", "--rows", "measured.csv", "--suggest", "1", "--strict")
+    assert refused.code == 2
+    assert "--strict" in refused.err
+
+
+def test_seconds_that_no_cluster_takes_are_refused(ask, table, tmp_path):
+    """10^300 seconds are beyond what numbers can be fitted to: exit 2, the unit is named, nothing is saved."""
+    table({"seconds": 1e300})
+    refused = ask("calibrate", "--rows", "measured.csv")
+    assert refused.code == 2
+    assert "look at the unit" in refused.err
+    assert not (tmp_path / "constants.toml").exists()
+
+
 def test_the_runs_to_measure_are_told_before_any_is_measured(ask, tmp_path, monkeypatch):
     """Four planned runs without seconds, two asked for: two different ones are named, and nothing is saved."""
     monkeypatch.chdir(tmp_path)

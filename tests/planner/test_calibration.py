@@ -112,7 +112,9 @@ def test_shared_rests_of_drawn_clusters_are_covered() -> None:
     assert 0.85 <= inside / total <= 0.98
 
 
-@pytest.mark.parametrize("rows", [[], [(STEPS[0], 0.0)], [(STEPS[0], math.nan)]])
+@pytest.mark.parametrize(
+    "rows", [[], [(STEPS[0], 0.0)], [(STEPS[0], math.nan)], [(STEPS[0], 1e300)], [(STEPS[0], 1e-9)]]
+)
 def test_rows_that_cannot_be_are_refused(rows: list[tuple[Predict, float]]) -> None:
     with pytest.raises(PlanError):
         fit(rows, Constants())

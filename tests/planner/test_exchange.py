@@ -121,6 +121,18 @@ def test_full_recompute_runs_the_forward_exchanges_again() -> None:
     assert with_recompute(once, "selective") == once
 
 
+@pytest.mark.parametrize("by_tokens", [False, True])
+def test_a_second_run_that_ends_early_leaves_out_the_last_sum(by_tokens: bool) -> None:
+    """Of the forward pass's two sums, attention's is repeated and the MLP's is not; gatherings all are."""
+    once = of_layer(Strategy(tensor_parallel=8, sequence_parallel=by_tokens, micro_batch_size=1))
+    forward = [(each.module, each.op) for each in once if each.phase == "forward"]
+    found = with_recompute(once, "full", without_last_sum=True)
+    again = [(each.module, each.op) for each in found if each.phase == "recompute"]
+    assert again == [
+        each for each in forward if each != ("layers.*.mlp", "reduce_scatter" if by_tokens else "all_reduce")
+    ]
+
+
 def test_groups_follow_the_order_of_ranks() -> None:
     strategy = Strategy(tensor_parallel=4, context_parallel=2, data_parallel=8, expert_parallel=4)
     assert group_of("tensor", strategy) == (4, 1)

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -38,7 +39,11 @@ def test_the_defaults_can_be():
         (Recipe(num_tokens=-1), "num_tokens"),
         (Recipe(seed=-1), "seed"),
         (optimizer(learning_rate=0.0), "optimizer.learning_rate"),
+        (optimizer(learning_rate=math.inf), "optimizer.learning_rate"),
         (optimizer(epsilon=0.0), "optimizer.epsilon"),
+        (optimizer(epsilon=math.inf), "optimizer.epsilon"),
+        (optimizer(weight_decay=math.inf), "optimizer.weight_decay"),
+        (Recipe(load_balance=math.inf), "load_balance"),
         (optimizer(beta1=1.0), "optimizer.beta1"),
         (optimizer(beta2=-0.1), "optimizer.beta2"),
         (optimizer(momentum=1.5), "optimizer.momentum"),
@@ -74,6 +79,10 @@ def test_learned_positions_end_somewhere():
     [
         (Strategy(tensor_parallel=0), "tensor_parallel"),
         (Strategy(shard_level=4), "shard_level"),
+        (Strategy(shard_level=-1), "shard_level"),
+        (Strategy(micro_batch_size=-1), "micro_batch_size"),
+        (Strategy(shard_group=-2), "shard_group"),
+        (Strategy(prefetch=-1), "prefetch"),
         (Strategy(data_parallel=6, expert_parallel=4), "expert_parallel"),
     ],
 )

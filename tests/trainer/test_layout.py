@@ -31,6 +31,8 @@ TENSOR = Strategy(tensor_parallel=2)
         (TENSOR, {"optimizer": OptimizerSpec(kind="muon")}, "looks at whole tensors"),
         (Strategy(data_parallel=2, shard_level=3), {"optimizer": OptimizerSpec(kind="adafactor")}, "lion, muon, sgd"),
         (Strategy(data_parallel=2, shard_level=3), {"loss_chunk": 4}, "a head in shards"),
+        (Strategy(data_parallel=2, shard_level=3), {"optimizer": OptimizerSpec("sgd")}, "use foreach or loop"),
+        (TENSOR, {"optimizer": OptimizerSpec("sgd")}, "use foreach or loop"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(strategy, changes, said):

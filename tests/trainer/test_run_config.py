@@ -132,3 +132,20 @@ def test_sampling_values_are_checked():
     for endless in (math.inf, math.nan):
         with pytest.raises(ValueError, match="finite"):
             SampleConfig(temperature=endless)
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("num_threads = 100000", "num_threads"),
+        ("[strategy]\ndata_parallel = 0", "strategy.data_parallel"),
+        ("[strategy]\nshard_level = 5", "strategy.shard_level"),
+        ("[strategy]\nmicro_batch_size = -1", "strategy.micro_batch_size"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_told_as_the_file_is_read(tmp_path, line, place):
+    """Numbers of ranks below one and threads by the hundred thousand are named before anything divides by them."""
+    path = tmp_path / "run.toml"
+    path.write_text(f'model = "gpt2"\ndata = "data"\nnum_steps = 1\n{line}\n')
+    with pytest.raises(ConfigError, match=place):
+        configs.load(path, RunConfig)

@@ -66,6 +66,8 @@ def command(table: Path, output: Path, suggest: int | None, strict: bool, as_jso
     others least uncertain. Five well chosen rows teach more than five others.
     """
     if suggest is not None:
+        if strict:
+            raise click.UsageError("--strict judges measured rows, and --suggest fits none: leave one of both out")
         _suggest(table, suggest, as_json=as_json)
         return
     from torchledger.planner.calibration import fit, suspicious

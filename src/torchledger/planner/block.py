@@ -124,9 +124,12 @@ def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy
         element_bytes=element_bytes,
         regathers=stack.regathers_inputs,
         routes_first=stack.routes_first,
+        sums_apart=stack.sums_apart,
         sum_bytes=2 if meant_precision(recipe, stack) in {"bf16", "fp16"} else None,  # autocast: matmuls give 16 bits
     )
-    return with_recompute(once, recipe.recompute)
+    # a second run that stops at the last tensor it has to save: of the last sum a norm behind it alone keeps anything
+    ends_early = stack.stops_early and spec.norm.placement == "pre"
+    return with_recompute(once, recipe.recompute, without_last_sum=ends_early)
 
 
 def _block(

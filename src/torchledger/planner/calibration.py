@@ -65,6 +65,8 @@ _BELIEF_ROWS = 6.0
 ENOUGH = 20
 #: Farther off than so many times a wrong unit, column or layout is likelier than a slow cluster.
 _MOST_TIMES_OFF = 10.0
+#: Beyond this there is nothing to fit, and intervals leave what numbers can hold.
+_IMPOSSIBLE_TIMES_OFF = 1e6
 _STEP, _ROUNDS, _LARGEST_MOVE = 0.02, 8, 0.5
 #: Degrees of freedom of the rows' spread: a run that thrashed or was disturbed must not move the constants (Student's t
 #: in place of a normal, Gelman et al., section 17.2), and how often the weights that follow from it are renewed.
@@ -168,12 +170,17 @@ def fit(
         places: the questions that the rows measured; nothing takes their errors as independent.
 
     Raises:
-        PlanError: no rows, or seconds that are not above zero.
+        PlanError: no rows, or seconds that are not above zero or that no cluster takes.
     """
     if not rows:
         raise PlanError("there are no rows to calibrate with: give 1 to 20 measured steps (--rows measured.csv)")
     if any(not (math.isfinite(t) and t > 0) for _, t in rows):
         raise PlanError("measured seconds must be finite and above zero")
+    if any(abs(math.log(t) - math.log(predict(start))) > math.log(_IMPOSSIBLE_TIMES_OFF) for predict, t in rows):
+        raise PlanError(
+            f"measured seconds are more than {_IMPOSSIBLE_TIMES_OFF:,.0f} times off what is predicted: no constants"
+            " explain that; look at the unit and the number of chips"
+        )
     told = [1.0] * len(rows) if weights is None else list(weights)
     seen = _Seen([predict for predict, _ in rows], [math.log(t) for _, t in rows], told, places).weighed(told)
     names = tuple(name for name in spreads if getattr(start, name) is not None)

@@ -79,6 +79,7 @@ def layer_exchanges(
     regathers: bool,
     routes_first: bool = False,
     sum_bytes: int | None = None,
+    sums_apart: bool = False,
 ) -> tuple[Exchange, ...]:
     """Of one layer.
 
@@ -94,6 +95,8 @@ def layer_exchanges(
             gather them; otherwise every one of those sends all of them.
         sum_bytes: of a partial result that matmuls give, which under autocast is narrower than the stream that it is
             added to; nothing is the stream's.
+        sums_apart: attention and MLP that read the same input gather it and add up their partial results each for
+            itself, not together.
     """
     narrow = element_bytes if sum_bytes is None else sum_bytes
     # experts that are not cut exchange tokens instead
@@ -101,7 +104,14 @@ def layer_exchanges(
     gathers_later = is_moe and routes_first and strategy.expert_parallel > 1 and strategy.sequence_parallel
     routed = whole or gathers_later
     found = [
-        *_tensor(spec, recipe, strategy, is_routed=routed, formats=(element_bytes, narrow), regathers=regathers),
+        *_tensor(
+            spec if not sums_apart else replace(spec, parallel=False),
+            recipe,
+            strategy,
+            is_routed=routed,
+            formats=(element_bytes, narrow),
+            regathers=regathers,
+        ),
         *_context(spec, recipe, strategy, element_bytes),
     ]
     if is_moe:
@@ -109,15 +119,26 @@ def layer_exchanges(
     return tuple(found)
 
 
-def with_recompute(exchanges: tuple[Exchange, ...], recompute: str) -> tuple[Exchange, ...]:
-    """Full recompute runs the forward pass's exchanges again; selective those of the attention core."""
+def with_recompute(
+    exchanges: tuple[Exchange, ...], recompute: str, *, without_last_sum: bool = False
+) -> tuple[Exchange, ...]:
+    """Full recompute runs the forward pass's exchanges again; selective those of the attention core.
+
+    Args:
+        exchanges: of one layer.
+        recompute: `Recipe.recompute`.
+        without_last_sum: the second run ends before the layer's last partial results are added up.
+    """
     if recompute == "none":
         return exchanges
-    again = (
+    again = [
         replace(each, phase="recompute")
         for each in exchanges
         if each.phase == "forward" and (recompute == "full" or each.cause == "context")
-    )
+    ]
+    if without_last_sum and recompute == "full":
+        sums = [i for i, each in enumerate(again) if each.cause == "tensor" and each.op in _SUMS]
+        del again[slice(sums[-1], sums[-1] + 1) if sums else slice(0)]
     return (*exchanges, *again)
 
 
@@ -156,6 +177,7 @@ def head_exchanges(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_
 
 
 _SPLIT_REDUCE: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
+_SUMS: tuple[Operation, ...] = ("all_reduce", "reduce_scatter")
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 

@@ -70,6 +70,9 @@ class Stack:
         num_buckets: buckets alive at once.
         root_holds_embedding: embedding, last norm and head are gathered as one group, kept through forward and
             backward pass (FSDP's root), not one by one.
+        stops_early: with tensor parallelism, a second run of recompute `full` ends at the last tensor it saves, and
+            the layer's last sum over its ranks is not repeated.
+        sums_apart: with tensor parallelism, attention and MLP that read the same input exchange each for itself.
         reduce_every_micro_batch: gradients are reduced for every micro-batch, not once a step.
         routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
             gather them.
@@ -128,6 +131,8 @@ class Stack:
     bucket_elements: int = 0
     num_buckets: int = 0
     root_holds_embedding: bool = False
+    stops_early: bool = False
+    sums_apart: bool = False
     reduce_every_micro_batch: bool = False
     routes_first: bool = False
     fused_accumulation: bool = False

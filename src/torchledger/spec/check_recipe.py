@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from torchledger.spec.check import Mistake, refuse
@@ -17,6 +18,8 @@ _SIZES = (
     "expert_parallel",
     "virtual_stages",
 )
+
+_MAY_BE_NONE = ("shard_group", "prefetch", "expert_tensor_parallel", "micro_batch_size")
 
 
 def recipe_mistakes(recipe: Recipe, spec: ModelSpec | None = None) -> list[Mistake]:
@@ -42,6 +45,11 @@ def strategy_mistakes(strategy: Strategy) -> list[Mistake]:
     ]
     if strategy.shard_level not in range(4):
         found.append(("shard_level", f"must be 0, 1, 2 or 3 (ZeRO's stages), is {strategy.shard_level}"))
+    found += [
+        (name, f"must be at least 0, is {getattr(strategy, name)}")
+        for name in _MAY_BE_NONE
+        if getattr(strategy, name) < 0
+    ]
     within = strategy.expert_tensor_parallel or strategy.tensor_parallel
     ranks = strategy.data_parallel * strategy.context_parallel * strategy.tensor_parallel
     if not found and ranks % (strategy.expert_parallel * within) != 0:
@@ -118,8 +126,8 @@ def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
     """What is trained: adapters or parts."""
     if recipe.lora_rank < 0:
         yield "lora_rank", f"must be at least 0 (no adapters), is {recipe.lora_rank}"
-    if recipe.load_balance < 0:
-        yield "load_balance", f"must be at least 0 (no such loss), is {recipe.load_balance}"
+    if not 0 <= recipe.load_balance < math.inf:
+        yield "load_balance", f"must be at least 0 (no such loss) and finite, is {recipe.load_balance}"
     if recipe.load_balance > 0 and spec is not None and spec.moe is None:
         yield "load_balance", f"balances experts, and {spec.name} has none; set it to 0"
     if recipe.lora_rank > 0 and recipe.trainable:
@@ -157,10 +165,10 @@ _WITH_MOMENTUM = ("sgd", "muon")
 
 
 def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:
-    if optimizer.learning_rate <= 0:
-        yield "optimizer.learning_rate", f"must be more than 0, is {optimizer.learning_rate}"
-    if optimizer.epsilon <= 0:
-        yield "optimizer.epsilon", f"must be more than 0, is {optimizer.epsilon}"
+    for name in ("learning_rate", "epsilon"):
+        value = getattr(optimizer, name)
+        if not 0 < value < math.inf:
+            yield f"optimizer.{name}", f"must be more than 0 and finite, is {value}"
     for name in ("beta1", "beta2", "momentum"):
         value = getattr(optimizer, name)
         if not 0 <= value < 1:
@@ -174,6 +182,8 @@ def _optimizer(optimizer: OptimizerSpec) -> Iterator[Mistake]:
         value = getattr(optimizer, name)
         if value < 0:
             yield f"optimizer.{name}", f"must be at least 0, is {value}"
+    if optimizer.weight_decay == math.inf:  # an infinite clip is none, and tells the norm
+        yield "optimizer.weight_decay", "must be finite, is inf"
     if not 0 < optimizer.decay_fraction <= 1:
         yield "optimizer.decay_fraction", f"must be above 0 and at most 1, is {optimizer.decay_fraction}"
     if not 0 <= optimizer.final_fraction <= 1:

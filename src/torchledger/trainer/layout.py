@@ -6,7 +6,7 @@ from dataclasses import replace
 from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.ranks import Ranks
-from torchledger.trainer.unbuilt import spreadable
+from torchledger.trainer.unbuilt import NO_FUSED_SGD, spreadable
 
 __all__ = ["local_recipe", "require_layout", "strategy_for"]
 
@@ -132,6 +132,8 @@ def _of_shards(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     if kind not in built:
         known = ", ".join(sorted(built))
         yield "recipe.optimizer.kind", f"{kind!r} looks at whole tensors, of which ranks hold shares; use {known}"
+    if kind == "sgd" and recipe.optimizer.implementation == "fused":
+        yield "recipe.optimizer.implementation", f"{NO_FUSED_SGD}; use foreach or loop"
     if precision not in _SINGLE_COPY:
         yield "recipe.precision", f"{precision!r} is not built for shards; use {', '.join(sorted(_SINGLE_COPY))}"
     if recipe.loss_chunk:  # it reads the head's weight past the call that would gather it

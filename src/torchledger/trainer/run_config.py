@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchledger.config import ConfigError
-from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy, check, recipe_mistakes
+from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy, check, recipe_mistakes, strategy_mistakes
 from torchledger.spec import load as load_model
 from torchledger.spec.check import Mistake
 
 __all__ = ["MixturePart", "RunConfig", "SampleConfig", "TokenFileConfig", "stdlib_config_path"]
+
+_MOST_THREADS = 4096  # more than machines have cores; starting a hundred thousand ends the process without a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,8 @@ def _own_mistakes(given: Mapping[str, Any], model: ModelSpec | None = None) -> I
     recipe = given.get("recipe")
     found = [] if recipe is None else recipe_mistakes(recipe, model)
     yield from ((f"recipe.{place}", message) for place, message in found)
+    if (strategy := given.get("strategy")) is not None:
+        yield from ((f"strategy.{place}", message) for place, message in strategy_mistakes(strategy))
     at_least = {
         "num_steps": 0,
         "eval_interval": 0,
@@ -203,6 +207,8 @@ def _own_mistakes(given: Mapping[str, Any], model: ModelSpec | None = None) -> I
         value = given.get(name)
         if value is not None and value < least:
             yield name, f"must be at least {least}, is {value}"
+    if (given.get("num_threads") or 0) > _MOST_THREADS:
+        yield "num_threads", f"must be at most {_MOST_THREADS:,}, is {given['num_threads']:,}; one per core is usual"
     if not 0 < given.get("data_weight", 1.0) < math.inf:
         yield "data_weight", f"must be above 0 and finite, is {given['data_weight']}"
     name = given.get("name", "run")

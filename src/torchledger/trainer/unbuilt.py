@@ -7,9 +7,12 @@ from torchledger.spec import Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.precision import BUILT
 
-__all__ = ["require_built_recipe", "require_spreadable", "spreadable"]
+__all__ = ["NO_FUSED_SGD", "require_built_recipe", "require_spreadable", "spreadable"]
 
 _ELEMENTWISE = frozenset({"adamw", "sgd", "lion"})
+
+#: DTensor has no rule for `_fused_sgd_`.
+NO_FUSED_SGD = "torch has no fused kernel of SGD for tensors in shares"
 
 _WHY = "the planner and the formulas know it, the trainer does not do it"
 _OFFLOAD = "on a CPU everything is there already, and on a GPU the planner knows it and the trainer does not do it"
@@ -38,6 +41,8 @@ def require_spreadable(recipe: Recipe, strategy: Strategy) -> None:
     if (kind := recipe.optimizer.kind) not in (built := spreadable(strategy)):
         known = ", ".join(sorted(built))
         found.append(("optimizer.kind", f"{kind!r} looks at whole tensors; shard nothing, or use {known}"))
+    elif kind == "sgd" and recipe.optimizer.implementation == "fused":
+        found.append(("optimizer.implementation", f"{NO_FUSED_SGD}; use foreach or loop"))
     refuse("the recipe cannot be run in shares", found)
 
 
