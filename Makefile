@@ -8,7 +8,7 @@ STAMP := $(VENV)/.torchledger-stamp
 EXTRAS := torch,tokenize,data,symbolic,web,hf,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo audits folds clean
+.PHONY: help run test lint format types imports check-tests proof bench docs validation zoo audits folds presets clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ validation: $(STAMP)  ## predict every published measurement and write docs/vali
 audits: $(STAMP)  ## audit our trained model and three of transformers, with plots (docs/audits-examples.md)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt vl-convert-python
 	$(BIN)/python docs/generate_audits.py
+
+presets: $(STAMP)  ## run a step of every preset that has no row in docs/presets-books.md yet and fits in 6 GB
+	$(BIN)/python docs/generate_presets_books.py
 
 folds: $(STAMP)  ## fit the planner's constants with each family of published sources left out (two minutes)
 	$(BIN)/python docs/fit_constants.py

@@ -23,6 +23,7 @@ from torchledger.view.terminal import draw
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
+WIDTH = 640  # of a plot; on a page it is as wide as the window
 STYLE = Style(rich=False, color=False, unicode=True, width=118)
 #: Heading, target, what it is.
 TARGETS = (
@@ -36,7 +37,8 @@ BATCH = {"batch_size": 2, "sequence_length": 64}
 INTRODUCTION = """# Audits of four models
 
 Written by `make audits`, on the machine at hand; another one has other seconds. How to read them and what they catch
-is in [audits.md](audits.md). "Nothing found" is the answer a sound model gets.
+is in [audits.md](audits.md). "Nothing found" is the answer a sound model gets. `--html` draws the same plots, and those
+of single layers with them.
 """
 
 
@@ -47,11 +49,14 @@ def record(kind: str, target: str) -> AuditRecord:
 
 
 def plots(slug: str, found: AuditRecord) -> list[str]:
-    """Its charts as SVG files; lines that show them."""
+    """Its charts as SVG files, those of single layers left out, which take a megabyte; lines that show them."""
     lines = []
     for name, chart in charts_of(found).items():
+        if name.startswith("layers-"):
+            continue
         path = IMAGES / f"{slug}-{found.audit}-{name}.svg"
-        path.write_text(vl_convert.vegalite_to_svg(chart, vl_version="6.1"), encoding="utf-8")
+        wide = {**chart, "width": WIDTH} if chart.get("width") == "container" else chart
+        path.write_text(vl_convert.vegalite_to_svg(wide, vl_version="6.1"), encoding="utf-8")
         lines += [f"![{found.audit} of {slug}: {name}](images/{path.name})", ""]
     return lines
 
