@@ -165,6 +165,7 @@ def _random_tokens(vocab_size: int, rows: int, length: int, seed: int) -> Callab
 
 def _own(target: str, options: Mapping[str, Any]) -> Subject:
     """A function of the user's: what it may return is what `count --trace` takes, a step left out."""
+    _refuse_beside(target, options, ("batch_size", "sequence_length", "sets"))
     function = load_function(target)
 
     def make(seed: int) -> Subject:
@@ -181,8 +182,21 @@ def _own(target: str, options: Mapping[str, Any]) -> Subject:
     return make(_seed(options, SEED))
 
 
+def _refuse_beside(target: str, options: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    """Refuse what the target decides itself.
+
+    Raises:
+        click.UsageError: an option that would change nothing.
+    """
+    spelled = {"batch_size": "--batch", "sequence_length": "--sequence", "sets": "--set"}
+    given = [spelled[name] for name in names if options.get(name)]
+    if given:
+        raise click.UsageError(f"{' and '.join(given)} would change nothing: {target} makes its own model and batch")
+
+
 def _architecture(target: str, options: Mapping[str, Any]) -> Subject:
     """A config.json as transformers builds it, with weights as it draws them, on tokens drawn at random."""
+    _refuse_beside(target, options, ("sets",))
 
     def make(seed: int) -> Subject:
         import torch
