@@ -90,6 +90,12 @@ CASES = {
     "by tokens, with slopes": (2, BLOOM, RECIPE, BY_TOKENS),
     "by tokens, documents apart": (2, GEMMA, replace(APART, accumulation_steps=2), BY_TOKENS),
     "by tokens, run again": (2, LLAMA, replace(RECIPE, recompute="full"), BY_TOKENS),
+    "by tokens, one of two layers run again": (
+        2,
+        LLAMA,
+        replace(RECIPE, recompute="full", recompute_layers=1),
+        BY_TOKENS,
+    ),
     "by tokens, run again with norms of heads": (2, GEMMA, replace(RECIPE, recompute="full"), BY_TOKENS),
     "split, side by side": (2, ASIDE, RECIPE, SPLIT),
     "by tokens, side by side, run again": (2, ASIDE, replace(RECIPE, recompute="full"), BY_TOKENS),

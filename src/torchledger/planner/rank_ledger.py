@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torchledger.formula import Parameter, parameters
 from torchledger.formula.optimizer import is_orthogonalized, trained
@@ -43,7 +44,31 @@ def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
     """
     assert strategy.pipeline_parallel == 1
     ledger = _by_stage(spec, recipe, strategy)
-    return Ledger.of([*ledger, *small_sums(spec, recipe, strategy)], convention=ledger.convention)
+    lines = _of_some_layers(ledger, spec, recipe, strategy) if _is_partial(recipe) else ledger
+    return Ledger.of([*lines, *small_sums(spec, recipe, strategy)], convention=ledger.convention)
+
+
+def _is_partial(recipe: Recipe) -> bool:
+    return recipe.recompute == "full" and (recipe.recompute_every != 1 or recipe.recompute_layers != 0)
+
+
+def _of_some_layers(all_again: Ledger, spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
+    """The lines where some layers run again; blocks know of all or none.
+
+    Every layer sends as much as the others, so that a collective runs as often as between the two, by their share.
+    """
+    never = _by_stage(spec, replace(recipe, recompute="none"), strategy)
+    least = {replace(line, times=1): line.times for line in never if line.kind == "collective"}
+    num_again = sum(map(recipe.recomputes_layer, range(spec.num_layers)))
+    for line in all_again:
+        if line.kind != "collective":
+            yield line
+            continue
+        once = least.get(replace(line, times=1), 0)
+        more, rest = divmod((line.times - once) * num_again, spec.num_layers)
+        assert rest == 0, line
+        if once + more:
+            yield replace(line, times=once + more)
 
 
 def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
