@@ -196,7 +196,7 @@ def test_progress(source, tmp_path):
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 2, math.nan])
 def test_fraction_out_of_range(source, tmp_path, fraction):
     """The validation fraction lies between 0 and 1."""
-    with pytest.raises(PrepareError, match="between 0 and 1"):
+    with pytest.raises(PrepareError, match="above 0 and below 1"):
         prepare(source, tmp_path / "out", validation_fraction=fraction)
 
 
