@@ -92,6 +92,15 @@ def test_an_interval_is_narrower_near_a_measured_question() -> None:
     assert far[1] / far[0] == pytest.approx(unknown[1] / unknown[0])
 
 
+@pytest.mark.parametrize(("num_rows", "degrees"), [(1, 3), (5, 3), (6, 4), (20, 18)])
+def test_a_level_and_a_spread_cost_two_rows(num_rows: int, degrees: int) -> None:
+    """Where questions are told, sigma is known with the rows less two degrees of freedom, with three at least."""
+    predict = STEPS[0]
+    rows = [(predict, predict(Constants()))] * num_rows
+    places = [(float(i),) for i in range(num_rows)]
+    assert fit(rows, Constants(), spreads=SPREADS, places=places).degrees == degrees
+
+
 def test_shared_rests_of_drawn_clusters_are_covered() -> None:
     """Like questions err together by 10 %: of new rows 85 to 98 % lie in the 90 % interval."""
     draw = random.Random(11)

@@ -26,5 +26,6 @@ def test_a_gauge_reads_again_only_after_a_quarter_of_a_second(monkeypatch):
     del block
     clock[0] += 0.01
     later = gauge.read()
+    assert later is not first
     assert later.now - first.now < 0.1 * 2**26
     assert later.peak - first.now > 0.9 * 2**26
