@@ -153,7 +153,13 @@ def test_a_fake_on_meta_stays_there():
     def build():
         for _ in range(2):  # torch's own, and from memory
             empty = torch.empty(4, device="meta")
-            made = (empty.detach(), nn.Parameter(empty), empty.view(2, 2), torch.zeros(2).to("meta").detach(), empty + 1)
+            made = (
+                empty.detach(),
+                nn.Parameter(empty),
+                empty.view(2, 2),
+                torch.zeros(2).to("meta").detach(),
+                empty + 1,
+            )
             assert [each.device.type for each in made] == ["meta"] * 5
         model = nn.Linear(2, 2)
         return lambda: model(torch.zeros(1, 2)).sum().backward()
