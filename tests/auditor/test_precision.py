@@ -392,3 +392,21 @@ def test_an_optimizer_that_evaluates_the_loss_itself_is_left_out():
     record = audit_precision(subject(WithLoss(layers()), optimizer=torch.optim.LBFGS))
     assert "updates" not in record.tables
     assert any("LBFGS evaluates the loss by itself" in each for each in record.assumptions)
+
+
+@pytest.mark.parametrize(("step", "in_bf16", "in_fp16"), [(0.75 * 2**-9, 1.0, 0.0), (1.5 * 2**-9, 0.0, 0.0)])
+def test_what_weights_in_fp32_would_lose_in_16_bit(step, in_bf16, in_fp16):
+    """Below 1 numbers in BF16 are 2^-8 apart and in FP16 2^-11: of ones, a step below half of that moves none."""
+
+    class Weighted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(16))
+
+        def forward(self, x):
+            return (self.weight * x).sum()  # a gradient of 1 for each
+
+    model = Weighted()
+    subject = Subject("ones", model, torch.ones(16), optimizer=torch.optim.SGD(model.parameters(), lr=step))
+    (row,) = audit_precision(subject).tables["updates"]
+    assert (row["frozen_share"], row["frozen_share_bf16"], row["frozen_share_fp16"]) == (0.0, in_bf16, in_fp16)
