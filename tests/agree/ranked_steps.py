@@ -21,6 +21,7 @@ from torchledger.trainer.layout import local_recipe, require_layout
 from torchledger.trainer.process_group import Crew, process_group
 from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.step import build_step, micro_batches
+from torchledger.trainer.targets import IGNORED
 
 STEPS = 3
 ALONE = Ranks()
@@ -58,6 +59,10 @@ BF16 = replace(RECIPE, precision="bf16")
 FP8 = replace(RECIPE, precision="fp8")
 MUON = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="muon"))
 APART = replace(RECIPE, document_mask=True)
+
+#: Of its rows all 16 targets count, one, none, and eight: a rank, or a micro-batch, may have none at all.
+UNEVENLY = replace(RECIPE, seed=1)
+COUNTED = (16, 1, 0, 8)
 
 SPLIT = Strategy(tensor_parallel=2)
 BY_TOKENS = Strategy(tensor_parallel=2, sequence_parallel=True)
@@ -100,6 +105,29 @@ CASES = {
     "split, side by side": (2, ASIDE, RECIPE, SPLIT),
     "by tokens, side by side, run again": (2, ASIDE, replace(RECIPE, recompute="full"), BY_TOKENS),
     "by tokens in bf16": (2, LLAMA, BF16, BY_TOKENS),
+    "replicas, few targets": (2, LLAMA, UNEVENLY, Strategy(data_parallel=2)),
+    "replicas, few targets, predicting further": (
+        2,
+        replace(LLAMA, num_prediction_layers=2),
+        UNEVENLY,
+        Strategy(data_parallel=2),
+    ),
+    "replicas of a mixture, few targets, balanced": (
+        2,
+        replace(MIXTURE, num_prediction_layers=1),
+        replace(UNEVENLY, load_balance=0.1),
+        Strategy(data_parallel=2),
+    ),
+    "shards, few targets, accumulating": (2, GPT, replace(UNEVENLY, accumulation_steps=2), SHARDED),
+    "by tokens, few targets": (2, LLAMA, replace(UNEVENLY, accumulation_steps=4), BY_TOKENS),
+    "replicas of shards, few targets": (4, GPT, UNEVENLY, HYBRID),
+    "replicas, split, few targets": (
+        4,
+        LLAMA,
+        replace(UNEVENLY, accumulation_steps=2),
+        replace(SPLIT, data_parallel=2),
+    ),
+    "shards by tokens, few targets": (4, GPT, UNEVENLY, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     "four shards": (4, LLAMA, RECIPE, Strategy(data_parallel=4, shard_level=3)),
     "replicas of shards under muon": (4, GPT, MUON, HYBRID),
     "replicas of shards": (4, GPT, RECIPE, HYBRID),
@@ -113,7 +141,11 @@ def data(spec, recipe):
     """Inputs and targets of one step, the whole batch; where documents are kept apart, the number of each token's."""
     ids = torch.randint(0, spec.vocab_size, (4, 17), generator=torch.Generator().manual_seed(0))
     documents = (torch.arange(16) // 5).expand(4, -1) + torch.arange(4)[:, None]
-    return (ids[:, :-1], ids[:, 1:], documents) if recipe.document_mask else (ids[:, :-1], ids[:, 1:])
+    tokens, targets = ids[:, :-1], ids[:, 1:].clone()
+    if recipe.seed == UNEVENLY.seed:
+        for row, count in enumerate(COUNTED):
+            targets[row, count:] = IGNORED
+    return (tokens, targets, documents) if recipe.document_mask else (tokens, targets)
 
 
 def steps(spec, recipe, strategy=None, ranks=ALONE):

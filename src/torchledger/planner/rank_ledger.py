@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from torchledger.formula import Parameter, parameters
-from torchledger.formula.optimizer import is_orthogonalized, trained
+from torchledger.formula import parameters
 from torchledger.ledger import Ledger, Line
 from torchledger.planner.block import pieces, stream_format
 from torchledger.planner.data_parallel import data_rules
 from torchledger.planner.shard import num_micro_batches, sharded_spec
+from torchledger.planner.shard_sums import shard_sums, summed
 from torchledger.planner.stack import stack
 from torchledger.planner.stage import Stage
-from torchledger.planner.stage_ledger import collective, stage_ledger
+from torchledger.planner.stage_ledger import stage_ledger
 from torchledger.planner.step import StepRules
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 __all__ = ["rank_ledger"]
 
-_FP32 = 4
+_FP32, _INT64 = 4, 8
 
 
 def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
@@ -39,7 +39,7 @@ def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
     >>> tiny = ModelSpec("tiny", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64))
     >>> ledger = rank_ledger(tiny, Recipe(batch_size=2, sequence_length=8), Strategy(data_parallel=2))
     >>> sent = sum(line.total.bytes_sent for line in ledger if line.kind == "collective")
-    >>> sent == 4 * num_parameters(tiny) + 8  # loss and signal
+    >>> sent == 4 * num_parameters(tiny) + 8 + 8  # loss and signal; number of targets
     True
     """
     assert strategy.pipeline_parallel == 1
@@ -93,55 +93,29 @@ def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
 
 
 def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
-    """What torchledger's own trainer sends beside: it makes uneven shards equal, and adds up a few numbers.
+    """What torchledger's own trainer sends beside: what `shard_sums` says, and it adds up a few numbers.
 
-    - FSDP2 fills the first dimension of each tensor up to a multiple of the ranks that share it.
     - A rank's share of tokens or heads gives a share of the gradient of a norm, of a position.
-    - Muon gathers the shards of each matrix that it makes orthogonal.
     - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
+    - Replicas add up how many targets count, those of each prediction layer apart: the mean is over all of them.
     - All ranks bring their losses together, and tell each other of signals: two numbers.
     """
     sharers = strategy.num_sharers if strategy.shard_level == 3 else 1
     tensor, count = strategy.tensor_parallel, num_micro_batches(recipe, strategy)
     mine = parameters(sharded_spec(spec, strategy, stack(strategy.stack)), recipe)
     held = [each for each in mine if each.tied_to is None]
-    if sharers > 1:
-        yield from _padding(held, strategy, count)
-        if recipe.optimizer.kind == "muon":
-            yield from _gathered([each for each in trained(held) if is_orthogonalized(each)], sharers)
+    yield from shard_sums(spec, recipe, strategy)
     if tensor > 1:
         times = count if sharers > 1 else 1
         for each in held:
             if _is_shared(each.name, strategy):
-                yield from _sum(each.name, _FP32 * int(each.num_elements), tensor, times * int(each.times))
+                yield from summed(each.name, _FP32 * int(each.num_elements), tensor, times * int(each.times))
     if recipe.optimizer.gradient_clip > 0:
         for ranks in (tensor, sharers):
-            yield from _sum("gradient norm", _FP32, ranks)
-    yield from _sum("loss and signal", 2 * _FP32, strategy.num_ranks)
-
-
-def _padding(held: Sequence[Parameter], strategy: Strategy, count: int) -> Iterator[Line]:
-    """What shards of unequal size are filled up with: gathered and reduced as the rest is."""
-    sharers, gathers = strategy.num_sharers, 2 if strategy.reshard else 1
-    replicas = strategy.data_parallel * strategy.context_parallel // sharers
-    for each in held:
-        rows = int(each.shape[0])
-        padding = _FP32 * (-rows % sharers) * (int(each.num_elements) // rows)
-        if padding:
-            times = count * int(each.times)
-            for op, often in (("all_gather", gathers), ("reduce_scatter", 1)):
-                (piece,) = collective(op, padding, sharers, _FP32)
-                yield piece.line(each.name, phase="communication", times=times * often)
-            yield from _sum(each.name, padding // sharers, replicas, times)
-
-
-def _gathered(matrices: Sequence[Parameter], sharers: int) -> Iterator[Line]:
-    """A gathering of each matrix in FP32, shards of unequal size filled up as everywhere."""
-    for each in matrices:
-        rows = int(each.shape[0])
-        whole = _FP32 * (rows + -rows % sharers) * (int(each.num_elements) // rows)
-        (piece,) = collective("all_gather", whole, sharers, _FP32)
-        yield piece.line(each.name, phase="communication", times=int(each.times))
+            yield from summed("gradient norm", _FP32, ranks)
+    if strategy.data_parallel > 1:
+        yield from summed("number of targets", _INT64 * (1 + spec.num_prediction_layers), strategy.num_ranks)
+    yield from summed("loss and signal", 2 * _FP32, strategy.num_ranks)
 
 
 def _is_shared(name: str, strategy: Strategy) -> bool:
@@ -149,9 +123,3 @@ def _is_shared(name: str, strategy: Strategy) -> bool:
     if name.endswith(("query_norm.weight", "key_norm.weight", "query_norm.bias", "key_norm.bias")):
         return True
     return strategy.sequence_parallel and ("norm." in name or name.startswith("position_embedding"))
-
-
-def _sum(what: str, num_bytes: float, ranks: int, times: int = 1) -> Iterator[Line]:
-    if ranks > 1:
-        (piece,) = collective("all_reduce", num_bytes, ranks, _FP32)
-        yield piece.line(what, phase="communication", times=times)

@@ -12,6 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from torchledger.spec import LayerGroup, ModelSpec, check
 from torchledger.trainer.attention import Attention, Context, Core
+from torchledger.trainer.head import Head
+from torchledger.trainer.held import held
 from torchledger.trainer.latent import LatentAttention
 from torchledger.trainer.linear import Embedding, Linear
 from torchledger.trainer.loss import LossInPieces, beside, capped
@@ -20,6 +22,7 @@ from torchledger.trainer.moe import Moe, Router
 from torchledger.trainer.norm import Norm
 from torchledger.trainer.position import Rotary, alibi_slopes, causal_mask
 from torchledger.trainer.prediction import PREDICTION_WEIGHT, Prediction, ahead
+from torchledger.trainer.targets import Shares
 
 __all__ = ["Layer", "Recompute", "Transformer", "build"]
 
@@ -150,9 +153,9 @@ class Transformer(nn.Module):
         self.final_norm = Norm(D, spec.norm) if spec.norm.final else None
         self.embedding_projection_out = Linear(D, E, bias=False) if E else None
         if spec.tied_embeddings:
-            self.head = Linear.tied(self.embedding.weight, bias=spec.head_bias)
+            self.head = Head.tied(self.embedding.weight, bias=spec.head_bias)
         else:
-            self.head = Linear(E or D, V, bias=spec.head_bias)
+            self.head = Head(E or D, V, bias=spec.head_bias)
         self.loss: LossInPieces | None = None
 
     def forward(
@@ -160,6 +163,7 @@ class Transformer(nn.Module):
         tokens: Int[Tensor, "batch length"],
         targets: Int[Tensor, "batch length"] | None = None,
         documents: Int[Tensor, "batch length"] | None = None,
+        shares: Shares | None = None,
     ) -> Float[Tensor, "batch length vocabulary"] | Float[Tensor, ""]:
         """Logits; with `targets` the mean cross-entropy in nats instead (a target of -100 does not count).
 
@@ -167,6 +171,7 @@ class Transformer(nn.Module):
             tokens: their ids.
             targets: the ids that follow.
             documents: number of each token's document, which alone it then sees; nothing sees all that is before it.
+            shares: what each loss, and each beside it, is multiplied by; nothing is one.
 
         Raises:
             ValueError: if the sequence is longer than the model has positions for.
@@ -180,12 +185,18 @@ class Transformer(nn.Module):
             uneven += rest
         if targets is None:
             return self._logits(h, self.final_norm)
-        loss, others = self._loss(h, targets, self.final_norm), []
+        loss, others = _times(self._loss(h, targets, self.final_norm), 1 if shares is None else shares.main), []
         if self.prediction is not None and self.training and torch.is_grad_enabled():
-            others.append(self._predict(h, targets, contexts[self.windows[-1]], uneven))
+            further = (1.0,) * len(self.prediction) if shares is None else shares.further
+            others.append(self._predict(h, targets, contexts[self.windows[-1]], uneven, further))
         if uneven:
-            others.append(_sum(uneven, self.load_balance))
+            others.append(_sum(uneven, self.load_balance * (1 if shares is None else shares.tokens)))
         return beside(loss, others)
+
+    @property
+    def has_losses_beside(self) -> bool:
+        """Whether training has further losses beside the one that is told."""
+        return self.prediction is not None or self.load_balance > 0
 
     def _run(self, layer: nn.Module, h: Tensor, context: Context, *, again: bool) -> tuple[Tensor, ...]:
         if not again or not torch.is_grad_enabled():
@@ -200,21 +211,23 @@ class Transformer(nn.Module):
 
     def _loss(self, h: Tensor, targets: Tensor, norm: nn.Module | None) -> Float[Tensor, ""]:
         if self.loss is None:
-            return functional.cross_entropy(self._logits(h, norm).float().flatten(0, 1), targets.flatten())
-        h = _apply(self.embedding_projection_out, _apply(norm, h)).flatten(0, 1)
-        in_pieces: Tensor = self.loss(h, self.head.weight, self.head.bias, targets.flatten())
+            whole = functional.cross_entropy(self._logits(h, norm).float().flatten(0, 1), targets.flatten())
+            return held(whole)  # of a loss in shares each rank has all
+        in_pieces: Tensor = self.head(_apply(self.embedding_projection_out, _apply(norm, h)), targets, self.loss)
         return in_pieces
 
-    def _predict(self, h: Tensor, targets: Tensor, context: Context, uneven: list[Tensor]) -> Float[Tensor, ""]:
+    def _predict(
+        self, h: Tensor, targets: Tensor, context: Context, uneven: list[Tensor], shares: tuple[float, ...]
+    ) -> Float[Tensor, ""]:
         """The weighted loss of the prediction layers, each of which reads what the one before it made."""
         assert self.prediction is not None
         losses = []
-        for depth, module in enumerate(self.prediction, 1):
+        for depth, (module, share) in enumerate(zip(self.prediction, shares, strict=True), 1):
             assert isinstance(module, Prediction)
             known = self._embed(ahead(targets, depth - 1).clamp(min=0))
             h, *rest = self._run(module.layer, module(h, known), context, again=self.recomputes_prediction)
             uneven += rest
-            losses.append(self._loss(h, ahead(targets, depth), module.final_norm))
+            losses.append(_times(self._loss(h, ahead(targets, depth), module.final_norm), share))
         return _sum(losses, PREDICTION_WEIGHT / len(losses))
 
     def _embed(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length hidden"]:
@@ -246,6 +259,10 @@ def _with_rest(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _or_alone(h: Tensor, rest: list[Tensor]) -> Tensor | tuple[Tensor, Tensor]:
     return (h, rest[0]) if rest else h
+
+
+def _times(loss: Tensor, share: float) -> Tensor:
+    return loss if share == 1 else loss * share
 
 
 def _sum(losses: list[Tensor], weight: float) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
@@ -20,6 +21,7 @@ from torchledger.trainer.model import Transformer
 from torchledger.trainer.parallel_data import replicate, replicate_split, shard
 from torchledger.trainer.parallel_tensor import split
 from torchledger.trainer.process_group import mesh_of
+from torchledger.trainer.targets import Shares
 
 __all__ = ["Parallel"]
 
@@ -84,10 +86,10 @@ class Parallel:
         """Around whatever computes a loss: of logits that are split, none is gathered."""
         return loss_parallel() if self.strategy.tensor_parallel > 1 else contextlib.nullcontext()
 
-    def forward(self, model: Transformer, *batch: Tensor) -> Float[Tensor, ""]:
+    def forward(self, model: Transformer, *batch: Tensor, **shares: Shares) -> Float[Tensor, ""]:
         """The model's loss, through what is wrapped around it; a plain tensor."""
         # DDP's own forward and no call of it, so that the model stays the root of all names.
-        loss = model(*batch) if self._wrapped is None else self._wrapped.forward(*batch)  # type: ignore[no-untyped-call]
+        loss = model(*batch, **shares) if self._wrapped is None else self._wrapped.forward(*batch, **shares)  # type: ignore[no-untyped-call]
         return loss.to_local() if isinstance(loss, DTensor) else loss
 
     @staticmethod
@@ -107,6 +109,17 @@ class Parallel:
             values.zero_()  # ranks that split matrices have the same ones
         dist.all_reduce(values)
         return values
+
+    def added_up(self, counts: list[int]) -> list[int]:
+        """Numbers of every rank, added up over those that have other rows; eight bytes each. Waits for the device.
+
+        Of fake tensors there are no sums to read: every rank is then taken to have as many.
+        """
+        told = torch.tensor(counts, dtype=torch.int64, device=self.device)
+        dist.all_reduce(told)
+        if isinstance(told, FakeTensor):
+            return [count * self.strategy.data_parallel for count in counts]
+        return [count // self.strategy.tensor_parallel for count in told.tolist()]
 
     @torch.no_grad()
     def finish_gradients(self, model: Transformer) -> None:

@@ -23,7 +23,7 @@ from torchledger.trainer.optimizer import build_optimizer
 from torchledger.trainer.placeholders import fill, placeholders
 from torchledger.trainer.precision import autocast, tensor_float_32
 from torchledger.trainer.schedule import learning_rate
-from torchledger.trainer.targets import target_shares
+from torchledger.trainer.targets import Shares, target_shares
 from torchledger.trainer.unbuilt import require_built_recipe, require_spreadable
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class TrainStep:
             self.loss_scale.load(state)
 
     def _step(self, batches: Sequence[MicroBatch], step: int, may_update: MayUpdate | None) -> StepResult:
-        shares = target_shares([batch[1] for batch in batches])
+        shares = self._shares([batch[1] for batch in batches])
         if self.parallel is None:
             losses = [self._forward_backward(batch, share) for batch, share in zip(batches, shares, strict=True)]
         else:
@@ -128,6 +128,15 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), norm, skipped)
 
+    def _shares(self, targets: Sequence[Tensor]) -> list[Shares]:
+        further = self.model.spec.num_prediction_layers
+        if self.parallel is None or self.parallel.data_share[1] == 1:
+            return target_shares(targets, num_further=further)
+        parallel = self.parallel
+        return target_shares(
+            targets, num_further=further, added_up=parallel.added_up, num_averaged=parallel.data_share[1]
+        )
+
     def _update(self, step: int) -> None:
         rate = learning_rate(self.recipe.optimizer, step, self.recipe.num_steps)
         for group in self.optimizer.param_groups:
@@ -138,7 +147,7 @@ class TrainStep:
             self.loss_scale.step(self.optimizer)
 
     def _on_ranks(
-        self, parallel: "Parallel", batches: Sequence[MicroBatch], shares: Sequence[float]
+        self, parallel: "Parallel", batches: Sequence[MicroBatch], shares: Sequence[Shares]
     ) -> Float[Tensor, ""]:
         """Forward and backward over this rank's rows; the mean loss of all ranks, on each of them."""
         losses = []
@@ -148,15 +157,24 @@ class TrainStep:
         parallel.finish_gradients(self.model)
         return parallel.agree(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
 
-    def _forward_backward(self, batch: MicroBatch, share: float) -> Float[Tensor, ""]:
+    def _forward_backward(self, batch: MicroBatch, shares: Shares) -> Float[Tensor, ""]:
         assert len(batch) == 2 + self.recipe.document_mask, "documents come with the batch where they are kept apart"
+        # One factor for the sum of all losses, unless each needs its own.
+        apart = None if shares.are_equal or not self.model.has_losses_beside else shares
         with autocast(batch[0].device, self.recipe.precision):
-            loss: Tensor = self.model(*batch) if self.parallel is None else self.parallel.forward(self.model, *batch)
-        if share != 1:
-            loss = loss * share
+            loss: Tensor = self._loss(batch, apart)
+        if apart is None and shares.main != 1:
+            loss = loss * shares.main
         (loss if self.loss_scale is None else self.loss_scale.scaled(loss)).backward()  # type: ignore[no-untyped-call]
         # A mean over no target is no number, but adds nothing to the others.
-        return loss.detach() if share else torch.zeros_like(loss)
+        return loss.detach() if shares.main else torch.zeros_like(loss)
+
+    def _loss(self, batch: MicroBatch, shares: Shares | None) -> Float[Tensor, ""]:
+        named = {} if shares is None else {"shares": shares}
+        if self.parallel is None:
+            loss: Tensor = self.model(*batch, **named)
+            return loss
+        return self.parallel.forward(self.model, *batch, **named)
 
     def _clip(self) -> Float[Tensor, ""] | None:
         limit = self.recipe.optimizer.gradient_clip
