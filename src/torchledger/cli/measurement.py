@@ -92,7 +92,7 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
             batch = batches.batch(number)
             if recorder is not None:
                 recorder.register_inputs(list(batch))
-            seed_step(recipe.seed, number, setup.ranks.rank)
+            seed_step(recipe.seed, number, setup.ranks.drawing_rank(setup.strategy))
             result = step(micro_batches(batch, setup.local_recipe.accumulation_steps), number)
             losses.append(result.loss.item())
             del batch, result

@@ -1,5 +1,6 @@
 """How a layer mixes tokens: projections, and the core that makes of queries, keys and values one value per token."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torchledger.spec import ModelSpec
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.norm import Norm, weighted
 from torchledger.trainer.position import rotate
+from torchledger.trainer.seeds import OwnDraws
 
 __all__ = ["Attention", "Context", "Core", "attend"]
 
@@ -55,6 +57,8 @@ class Core(nn.Module):
         self.dropout = attention.dropout
         self.groups = attention.num_heads // spec.num_key_value_heads
         self.kernel = "math" if self.soft_cap is not None else kernel
+        #: Where it draws numbers of its own for dropout; nothing draws as the stream does.
+        self.draws: OwnDraws | None = None
         #: Whether it keeps its operands only and runs again in the backward pass; `model.build` says so.
         self.is_recomputed = False
 
@@ -91,22 +95,28 @@ class Core(nn.Module):
         rearrange(scores, "(b h) i j -> b h i j", b=batch).add_(mask)
         weights = torch.softmax(scores, dim=-1)
         if self.dropout:
-            weights = functional.dropout(weights, self.dropout, self.training)
+            with self._drawing(weights):
+                weights = functional.dropout(weights, self.dropout, self.training)
         return rearrange(torch.bmm(weights, v), "(b h) t d -> b t (h d)", b=batch)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         groups = self.groups
-        out = functional.scaled_dot_product_attention(
-            rearrange(query, "b t h d -> b h t d"),
-            # The CPU kernel takes no fewer key-value heads than query heads and would fall back to writing the scores.
-            repeat(key, "b t k d -> b (k g) t d", g=groups),
-            repeat(value, "b t k d -> b (k g) t d", g=groups),
-            attn_mask=mask.unsqueeze(0) if mask is not None and mask.ndim == 3 else mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=mask is None,
-            scale=self.scale,
-        )
+        with self._drawing(query):
+            out = functional.scaled_dot_product_attention(
+                rearrange(query, "b t h d -> b h t d"),
+                # The CPU kernel takes no fewer key-value heads than query heads and would write the scores.
+                repeat(key, "b t k d -> b (k g) t d", g=groups),
+                repeat(value, "b t k d -> b (k g) t d", g=groups),
+                attn_mask=mask.unsqueeze(0) if mask is not None and mask.ndim == 3 else mask,
+                dropout_p=self.dropout if self.training else 0.0,
+                is_causal=mask is None,
+                scale=self.scale,
+            )
         return rearrange(out, "b h t d -> b t (h d)")
+
+    def _drawing(self, x: Tensor) -> AbstractContextManager[None]:
+        is_apart = self.draws is not None and self.dropout > 0 and self.training
+        return self.draws.of(x) if is_apart and self.draws is not None else nullcontext()
 
 
 def attend(

@@ -31,7 +31,7 @@ class LatentAttention(nn.Module):
         super().__init__()
         a, D, H = spec.attention, spec.hidden_size, spec.attention.num_heads
         norm = weighted(spec.norm)
-        self.num_heads, self.key_value_rank = H, a.key_value_rank
+        self.key_value_rank = a.key_value_rank
         self.plain, self.rotary, self.value_size = a.plain_head_size, a.rotary_head_size, a.value_head_size
         width = H * (self.plain + self.rotary)
         compressed = a.query_rank > 0
@@ -52,13 +52,13 @@ class LatentAttention(nn.Module):
         plain_query, turned_query = torch.split(self._query(x), [self.plain, self.rotary], dim=-1)
         latent, turned_key = torch.split(self.key_value_down(x), [self.key_value_rank, self.rotary], dim=-1)
         expanded = self.key_value_up(self.key_value_down_norm(latent))
-        expanded = rearrange(expanded, "b t (h d) -> b t h d", h=self.num_heads)
+        expanded = rearrange(expanded, "b t (h d) -> b t h d", d=self.plain + self.value_size)
         plain_key, value = torch.split(expanded, [self.plain, self.value_size], dim=-1)
         turned_key = rearrange(turned_key, "b t r -> b t 1 r")
         if context.rotary is not None:
             turned_query, turned_key = rotate(turned_query, context.rotary), rotate(turned_key, context.rotary)
         query = torch.cat((plain_query, turned_query), dim=-1)
-        key = torch.cat((plain_key, repeat(turned_key, "b t 1 r -> b t h r", h=self.num_heads)), dim=-1)
+        key = torch.cat((plain_key, repeat(turned_key, "b t 1 r -> b t h r", h=plain_key.shape[2])), dim=-1)
         out: Tensor = self.output(attend(self.core, query, key, value, context))
         return out
 
@@ -70,5 +70,5 @@ class LatentAttention(nn.Module):
             assert self.query_down_norm is not None
             assert self.query_up is not None
             query = self.query_up(self.query_down_norm(self.query_down(x)))
-        heads: Tensor = rearrange(query, "b t (h d) -> b t h d", h=self.num_heads)
+        heads: Tensor = rearrange(query, "b t (h d) -> b t h d", d=self.plain + self.rotary)
         return heads

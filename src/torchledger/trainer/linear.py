@@ -3,8 +3,10 @@
 from typing import Self
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from torchledger.trainer.fp8 import fp8_linear
+from torchledger.trainer.held import held
 
 __all__ = ["ADAPTER_ALPHA", "Embedding", "Linear"]
 
@@ -22,10 +24,14 @@ class Linear(nn.Linear):
     Attributes:
         rank: of the low-rank adapter beside it; 0 is none.
         is_narrow: whether its own products run in FP8; an adapter's never do.
+        sums: whether this rank's gradients of what it holds whole are shares of a sum over ranks (`held`).
+        is_adding: whether this rank adds the bias: of ranks whose results are added up, one does.
     """
 
     rank: int = 0
     is_narrow: bool = False
+    sums: bool = False
+    is_adding: bool = True
 
     @classmethod
     def tied(cls, weight: Tensor, *, bias: bool) -> Self:
@@ -49,7 +55,10 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """The map, and the adapter's if there is one."""
-        y = fp8_linear(input, self.weight, self.bias) if self.is_narrow else super().forward(input)
+        weight, bias = held(self.weight, sums=self.sums), held(self.bias, sums=self.sums)
+        if bias is not None and not self.is_adding:
+            bias = bias - bias.detach()  # 0, with the gradient that every rank finds
+        y = fp8_linear(input, weight, bias) if self.is_narrow else functional.linear(input, weight, bias)
         if not self.rank:
             return y
         beside: Tensor = self.lora_b(self.lora_a(input))

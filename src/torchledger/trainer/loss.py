@@ -1,7 +1,7 @@
 """Cross-entropy of a head for so many tokens at a time; and losses that count beside it, but are not told."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from torchledger.trainer.targets import IGNORED
 
-__all__ = ["LossInPieces", "beside", "capped"]
+__all__ = ["LossInPieces", "Vocabulary", "beside", "capped"]
 
 
 def capped(logits: Float[Tensor, "*tokens vocabulary"], cap: float | None) -> Float[Tensor, "*tokens vocabulary"]:
@@ -26,6 +26,24 @@ def beside(loss: Float[Tensor, ""], others: Sequence[Float[Tensor, ""]]) -> Floa
     other = others[0] if len(others) == 1 else torch.stack(list(others)).sum()
     total: Tensor = _Beside.apply(loss, other)  # type: ignore[no-untyped-call]
     return total
+
+
+class Vocabulary(Protocol):
+    """Ranks that each have the logits of some rows of the vocabulary, and what they tell each other of a token.
+
+    Attributes:
+        first: number of this rank's first row.
+    """
+
+    first: int
+
+    def largest(self, mine: Float[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
+        """The largest of all ranks' numbers."""
+        ...
+
+    def added(self, mine: Float[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
+        """All ranks' numbers, added up."""
+        ...
 
 
 class LossInPieces(nn.Module):
@@ -50,6 +68,7 @@ class LossInPieces(nn.Module):
         weight: Float[Tensor, "vocabulary hidden"],
         bias: Float[Tensor, " vocabulary"] | None,
         targets: Int[Tensor, " tokens"],
+        split: Vocabulary | None = None,
     ) -> Float[Tensor, ""]:
         """In nats; a target of -100 does not count.
 
@@ -58,11 +77,13 @@ class LossInPieces(nn.Module):
             weight: the head's.
             bias: the head's, if it has one.
             targets: one for each token.
+            split: how ranks share the rows of `weight`, of which this one has its own; nothing where it has all. The
+                gradient of `h` is then this rank's share of a sum.
         """
         device = h.device.type
         is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if is_autocast else h.dtype
-        loss: Tensor = _InPieces.apply(h, weight, bias, targets, self.cap, self.chunk, dtype)  # type: ignore[no-untyped-call]
+        loss: Tensor = _InPieces.apply(h, weight, bias, targets, self.cap, self.chunk, dtype, split)  # type: ignore[no-untyped-call]
         return loss
 
 
@@ -79,6 +100,7 @@ class _InPieces(torch.autograd.Function):
         cap: float | None,
         chunk: int,
         dtype: torch.dtype,
+        split: Vocabulary | None,
     ) -> Tensor:
         needed = ctx.needs_input_grad[:3]
         w, b = weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -88,7 +110,8 @@ class _InPieces(torch.autograd.Function):
         losses = []
         for start in range(0, len(h), chunk):
             x = h[start : start + chunk].to(dtype)
-            loss, d_logits = _piece(x, w, b, targets[start : start + chunk], cap, count, differentiated=any(needed))
+            piece = targets[start : start + chunk]
+            loss, d_logits = _piece(x, w, b, piece, cap, count, split, differentiated=any(needed))
             losses.append(loss)
             if d_h is not None:
                 d_h[start : start + chunk] = d_logits @ w
@@ -105,7 +128,7 @@ class _InPieces(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         found = iter(ctx.saved_tensors)
         # In place: a head's gradient is large, and nobody else has it.
-        return (*(next(found).mul_(gradient) if needed else None for needed in ctx.needs_input_grad[:3]), *(None,) * 4)
+        return (*(next(found).mul_(gradient) if needed else None for needed in ctx.needs_input_grad[:3]), *(None,) * 5)
 
 
 def _added(before: Tensor | None, more: Tensor) -> Tensor:
@@ -119,6 +142,7 @@ def _piece(  # noqa: PLR0917  # what a piece is made of
     targets: Tensor,
     cap: float | None,
     count: Tensor,
+    split: Vocabulary | None,
     *,
     differentiated: bool,
 ) -> tuple[Tensor, Tensor]:
@@ -128,17 +152,36 @@ def _piece(  # noqa: PLR0917  # what a piece is made of
     if cap is not None:
         inner = torch.tanh(logits / cap)
         logits = inner * cap
-    logs = torch.log_softmax(logits.float(), dim=-1)
-    loss = functional.nll_loss(logs, targets, reduction="sum", ignore_index=IGNORED) / count
+    if split is None:
+        mine, logs = targets, torch.log_softmax(logits.float(), dim=-1)
+        loss = functional.nll_loss(logs, mine, reduction="sum", ignore_index=IGNORED) / count
+    else:
+        mine, logs = _mine(targets, split, logits.shape[1]), _log_softmax(logits.float(), split)
+        losses = functional.nll_loss(logs, mine, reduction="none", ignore_index=IGNORED)
+        loss = split.added(losses).sum() / count
     if not differentiated:
         return loss, logs
     d_logits = logs.exp_()
-    counts = (targets != IGNORED).unsqueeze(1)
-    d_logits.scatter_add_(1, targets.clamp(min=0).unsqueeze(1), -counts.to(logs.dtype))
+    counts = (mine != IGNORED).unsqueeze(1)
+    d_logits.scatter_add_(1, mine.clamp(min=0).unsqueeze(1), -counts.to(logs.dtype))
+    if split is not None:
+        counts = (targets != IGNORED).unsqueeze(1)
     d_logits.mul_(counts / count)
     if inner is not None:
         d_logits.mul_(1 - inner.float().square())
     return loss, d_logits.to(x.dtype)
+
+
+def _mine(targets: Int[Tensor, " tokens"], split: Vocabulary, rows: int) -> Int[Tensor, " tokens"]:
+    """Targets by this rank's own rows; those that other ranks have do not count here."""
+    local = targets - split.first
+    return local.masked_fill_((local < 0) | (local >= rows), IGNORED)
+
+
+def _log_softmax(logits: Float[Tensor, "tokens rows"], split: Vocabulary) -> Float[Tensor, "tokens rows"]:
+    """This rank's share of log softmax over the whole vocabulary; in place."""
+    logits.sub_(split.largest(logits.amax(dim=-1)).unsqueeze(1))
+    return logits.sub_(split.added(logits.exp().sum(dim=-1)).log_().unsqueeze(1))
 
 
 class _Beside(torch.autograd.Function):

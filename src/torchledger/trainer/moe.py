@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from torchledger.spec import MlpSpec, MoeSpec
+from torchledger.trainer.held import held
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.mlp import Mlp
 
@@ -24,9 +25,11 @@ class Router(nn.Module):
 
     Attributes:
         balances: whether it tells, in training, how uneven its choice is; `model.build` says so.
+        sums: whether this rank's gradient of the weight is a share of a sum over ranks (`held`).
     """
 
     bias: Tensor | None
+    sums: bool = False
 
     def __init__(self, hidden_size: int, spec: MoeSpec) -> None:
         super().__init__()
@@ -38,7 +41,7 @@ class Router(nn.Module):
         self, x: Float[Tensor, "tokens hidden"]
     ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"], Float[Tensor, ""] | None]:
         """Weights of the chosen experts, which they are, and how uneven that is, where it tells."""
-        logits = functional.linear(x, self.weight).float()
+        logits = functional.linear(x, held(self.weight, sums=self.sums)).float()
         scores = torch.softmax(logits, dim=-1) if self.spec.scoring == "softmax" else torch.sigmoid(logits)
         preference = scores if self.bias is None else scores + self.bias
         chosen = torch.topk(preference.detach(), self.spec.experts_per_token, dim=-1).indices

@@ -1,6 +1,7 @@
 """Normalization over the last dimension: RMSNorm or LayerNorm, with or without a weight."""
 
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -8,13 +9,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchledger.spec import NormSpec
+from torchledger.trainer.held import held
 
-__all__ = ["Norm", "weighted"]
+__all__ = ["Norm", "OverRanks", "weighted"]
 
 
 def weighted(spec: NormSpec) -> NormSpec:
     """The norm of heads and latents: the model's kind, always with a weight and never with a bias."""
     return replace(spec, affine=True, bias=False)
+
+
+class OverRanks(Protocol):
+    """A norm of vectors that ranks have parts of (`parallel_norm`)."""
+
+    def __call__(
+        self, x: Float[Tensor, "... part"], weight: Tensor | None, bias: Tensor | None, *, is_rms: bool, epsilon: float
+    ) -> Float[Tensor, "... part"]:
+        """This rank's part of the normalized vectors, by the mean and square of the whole."""
+        ...
 
 
 class Norm(nn.Module):
@@ -26,7 +38,14 @@ class Norm(nn.Module):
     Args:
         size: width of the last dimension.
         spec: which of the two, and whether there are a weight and a bias. `unit_offset` applies 1 + weight.
+
+    Attributes:
+        sums: whether this rank's gradient of a whole weight is a share of a sum over ranks (`held`).
+        over_ranks: how it normalizes what ranks have parts of; nothing where it has the whole.
     """
+
+    sums: bool = False
+    over_ranks: OverRanks | None = None
 
     def __init__(self, size: int, spec: NormSpec) -> None:
         super().__init__()
@@ -40,13 +59,15 @@ class Norm(nn.Module):
 
     def forward(self, x: Float[Tensor, "... size"]) -> Float[Tensor, "... size"]:
         """Normalize the last dimension of `x`."""
-        weight: Tensor | None = self.weight
+        weight, bias = held(self.weight, sums=self.sums), held(self.bias, sums=self.sums)
         if weight is not None:
             x = x.to(weight.dtype)
             weight = 1 + weight if self.unit_offset else weight
+        if self.over_ranks is not None:
+            return self.over_ranks(x, weight, bias, is_rms=self.is_rms, epsilon=self.epsilon)
         if self.is_rms:
             return functional.rms_norm(x, (self.size,), weight, self.epsilon)
-        return functional.layer_norm(x, (self.size,), weight, self.bias, self.epsilon)
+        return functional.layer_norm(x, (self.size,), weight, bias, self.epsilon)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""

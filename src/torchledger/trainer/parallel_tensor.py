@@ -1,9 +1,14 @@
-"""Tensor and sequence parallelism by DTensor: every rank holds a share of the heads, of the MLP and of the vocabulary.
+"""Tensor and sequence parallelism: every rank holds a share of the heads, of the MLP and of the vocabulary.
 
 Queries, keys, values, gate and up are split by rows of their matrices, output and down by columns, so that a layer
-sends twice a pass (Megatron-LM, Shoeybi et al., arXiv:1909.08053, section 3). With sequence parallelism the residual
-stream and the norms are split by tokens, and each sum becomes a gathering and a scattering sum (Korthikanti et al.,
-arXiv:2205.05198, section 4.2.2). The loss never sees whole logits.
+sends twice a pass (Megatron-LM, Shoeybi et al., arXiv:1909.08053, section 3); of a mixture every expert is, and the
+router is whole. With sequence parallelism the residual stream and the norms are split by tokens, and each sum becomes
+a gathering and a scattering sum (Korthikanti et al., arXiv:2205.05198, section 4.2.2). The loss never sees whole
+logits.
+
+Parameters are DTensors, so that optimizers, norms and checkpoints know what is whose; modules compute with plain
+tensors, each rank's own (`held`). What is whole on every rank, but sees a share of heads, columns or tokens, has a share
+of its gradient there: its module says so (`sums`), and whoever reads the gradients adds them up.
 """
 
 from functools import partial
@@ -11,39 +16,43 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.distributed.tensor.placement_types import Placement
 
-from torchledger.trainer.model import Transformer
+from torchledger.formula.narrow import runs_narrow
+from torchledger.trainer.attention import Attention, Core
+from torchledger.trainer.latent import LatentAttention
+from torchledger.trainer.linear import Linear
+from torchledger.trainer.mlp import Mlp
+from torchledger.trainer.model import Layer, Transformer
+from torchledger.trainer.moe import Moe, Router
+from torchledger.trainer.norm import Norm
+from torchledger.trainer.parallel_head import RowsOfHead
+from torchledger.trainer.parallel_norm import NormOverRanks
+from torchledger.trainer.parallel_stream import gathered, summed
+from torchledger.trainer.seeds import OwnDraws
 
 __all__ = ["Whole", "split"]
 
 
 class Whole(ParallelStyle):
-    """A module whose parameters every rank holds whole, while its input and output may be split.
+    """A table whose rows every rank holds whole, while its input and output may be split.
 
-    Plain tensors go in and come out. What a rank's share of the tokens or heads gives as a gradient of a parameter is a
-    partial sum; who reads the gradients adds them up.
+    Plain tensors go in and come out. What a rank's share of the tokens gives as a gradient is a partial sum; who reads
+    the gradients adds them up.
 
     Args:
         runs: how input and output are split over the ranks.
-        arrives: how the input is split where it comes from, if otherwise.
     """
 
-    def __init__(self, runs: Placement, arrives: Placement | None = None) -> None:
+    def __init__(self, runs: Placement) -> None:
         super().__init__()
-        self.runs, self.arrives = runs, arrives or runs
+        self.runs = runs
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        enter = partial(_enter, self.arrives, self.runs)
-        return distribute_module(module, device_mesh, None, enter, _leave)  # type: ignore[arg-type]  # its types say no output
+        return distribute_module(module, device_mesh, None, partial(_enter, self.runs), _leave)  # type: ignore[arg-type]  # its types say no output
 
 
 def split(model: Transformer, mesh: DeviceMesh, *, by_tokens: bool) -> None:
@@ -57,52 +66,144 @@ def split(model: Transformer, mesh: DeviceMesh, *, by_tokens: bool) -> None:
         by_tokens: sequence parallelism: between the layers' matrices a rank has its share of the tokens.
     """
     stream: Placement = Shard(1) if by_tokens else Replicate()
-    plan = _ends(model, stream)
-    for name, _ in model.named_modules():
-        if name.endswith("norm"):  # those of heads see a rank's heads, the others the stream
-            plan[name] = Whole(Shard(2) if name.endswith((".query_norm", ".key_norm")) else stream)
-    for number in range(len(model.layers)):
-        plan |= {f"layers.{number}.{name}": style for name, style in _of_layer(stream).items()}
-    there = dict(model.named_modules())
-    parallelize_module(model, mesh, {name: s for name, s in plan.items() if name in there}, src_data_rank=None)
-    if model.spec.tied_embeddings:  # each of the two has become a tensor of its own
-        model.head.weight = model.embedding.weight
+    _tables(model, mesh, stream)
+    _head(model, mesh, stream)
+    inside: set[nn.Module] = {model.head}
+    for layer in [each for each in model.modules() if isinstance(each, Layer)]:
+        for part in (layer.attention, layer.mlp):
+            inside.update(part.modules())
+            _exchange(part, mesh, stream)
+        _attention(layer.attention, mesh, draws=not by_tokens)
+        _feed_forward(layer.mlp, mesh)
+    for module in model.modules():  # norms of the stream, maps in and out of it
+        if isinstance(module, Norm | Linear) and module not in inside:
+            _whole(module, mesh, sums=by_tokens)
+    # Each rank adds the whole of it; all their gradients are added up.
+    model.load_balance /= mesh.size()
     if model.slopes is not None:
         model.slopes = model.slopes.chunk(mesh.size())[mesh.get_local_rank()].clone()
 
 
-def _ends(model: Transformer, stream: Placement) -> dict[str, ParallelStyle]:
-    """Embedding and head: a rank has some of the vocabulary."""
-    del model
-    return {
+def _tables(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
+    """Embedding: a rank has some of the vocabulary. Positions count along the stream's tokens."""
+    plan: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=stream),
-        # positions count along the stream's tokens, which have no batch dimension before them here
-        "position_embedding": Whole(Shard(0) if stream.is_shard() else Replicate(), arrives=Replicate()),
-        "head": ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False),
+        "position_embedding": Whole(Shard(0) if stream.is_shard() else Replicate()),
     }
+    there = {name for name, module in model.named_children() if module is not None}
+    parallelize_module(model, mesh, {name: s for name, s in plan.items() if name in there}, src_data_rank=None)
 
 
-def _of_layer(stream: Placement) -> dict[str, ParallelStyle]:
-    columns = {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
-    columns |= {f"mlp.{name}": ColwiseParallel() for name in ("gate", "up")}
-    return {
-        **columns,
-        # One gathering for all matrices that read it, and one sum of what they send back.
-        "attention": PrepareModuleInput(
-            input_layouts=(stream, None),
-            desired_input_layouts=(Replicate(), None),
-        ),
-        "attention.output": RowwiseParallel(output_layouts=stream),
-        "mlp": PrepareModuleInput(input_layouts=(stream,), desired_input_layouts=(Replicate(),)),
-        "mlp.down": RowwiseParallel(output_layouts=stream),
-    }
+def _head(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
+    head = model.head
+    _place(head, "bias", mesh, Shard(0))
+    if model.spec.tied_embeddings:
+        head.weight = model.embedding.weight
+    else:
+        _place(head, "weight", mesh, Shard(0))
+    size = head.out_features
+    first = min(-(-size // mesh.size()) * mesh.get_local_rank(), size)
+    head.split = RowsOfHead(mesh, stream, size, first)
 
 
-def _enter(arrives: Placement, runs: Placement, _module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
-    first = inputs[0]
-    if not isinstance(first, DTensor):
-        first = DTensor.from_local(first, mesh, [arrives], run_check=False)
-    return (first.redistribute(placements=[runs]), *inputs[1:])
+def _exchange(part: nn.Module, mesh: DeviceMesh, stream: Placement) -> None:
+    """One gathering for all matrices that read the input of attention or MLP, and one sum of what they give."""
+    part.register_forward_pre_hook(partial(_gather, mesh, stream))
+    part.register_forward_hook(partial(_sum, mesh, stream))
+
+
+def _attention(attention: Attention | LatentAttention, mesh: DeviceMesh, *, draws: bool) -> None:
+    """A rank has some of the heads; what is made for all heads alike is made on every rank."""
+    of_heads = ("query", "key", "value", "query_up", "key_value_up")
+    for name, module in attention.named_children():
+        if isinstance(module, Linear):
+            if name == "output":
+                _columns(module, mesh)
+            elif name in of_heads:
+                _rows(module, mesh)
+            else:
+                _whole(module, mesh, sums=True)
+        elif isinstance(module, Norm):
+            if name in {"query_norm", "key_norm"} and isinstance(attention, Attention) and not attention.norm_heads:
+                _place(module, "weight", mesh, Shard(0))
+                module.over_ranks = NormOverRanks(mesh, module.size)
+            else:
+                _whole(module, mesh, sums=True)
+        elif isinstance(module, Core) and draws:
+            module.draws = OwnDraws(mesh.get_local_rank())
+
+
+def _feed_forward(part: nn.Module, mesh: DeviceMesh) -> None:
+    """A rank has some of the inner columns of the MLP, of each expert."""
+    for module in part.modules():
+        if isinstance(module, Mlp):
+            if module.gate is not None:
+                _rows(module.gate, mesh)
+            _rows(module.up, mesh)
+            _columns(module.down, mesh)
+        elif isinstance(module, Router):
+            _place(module, "weight", mesh, Replicate())
+            module.sums = True
+        elif isinstance(module, Moe) and module.shared_gate is not None:
+            _whole(module.shared_gate, mesh, sums=True)
+
+
+def _rows(linear: Linear, mesh: DeviceMesh) -> None:
+    """Some outputs on each rank. Of an adapter B is split alike, and A is whole."""
+    _place(linear, "weight", mesh, Shard(0))
+    _place(linear, "bias", mesh, Shard(0))
+    if linear.rank:
+        _whole(linear.lora_a, mesh, sums=True)
+        _rows(linear.lora_b, mesh)
+    _narrow(linear, linear.in_features, linear.out_features // mesh.size())
+
+
+def _columns(linear: Linear, mesh: DeviceMesh) -> None:
+    """Some inputs on each rank, whose outputs are added up behind. Of an adapter A is split alike, and B is whole.
+
+    What A gives is then a part too; B is applied to it, and the sum behind is that of both (B is linear).
+    """
+    _place(linear, "weight", mesh, Shard(1))
+    _place(linear, "bias", mesh, Replicate())
+    linear.is_adding = mesh.get_local_rank() == 0
+    if linear.rank:
+        _columns(linear.lora_a, mesh)
+        _whole(linear.lora_b, mesh, sums=True)
+    _narrow(linear, linear.in_features // mesh.size(), linear.out_features)
+
+
+def _narrow(linear: Linear, inputs: int, outputs: int) -> None:
+    """FP8 products want multiples of 16, of a rank's own matrix."""
+    linear.is_narrow = linear.is_narrow and runs_narrow(inputs, outputs)
+
+
+def _whole(module: Norm | Linear, mesh: DeviceMesh, *, sums: bool) -> None:
+    """The same on every rank; `sums` says whether gradients are of a share of what it sees."""
+    for name in ("weight", "bias"):
+        _place(module, name, mesh, Replicate())
+    module.sums = sums
+
+
+def _place(module: nn.Module, name: str, mesh: DeviceMesh, placement: Placement) -> None:
+    parameter = getattr(module, name)
+    if parameter is not None:
+        shares = distribute_tensor(parameter, mesh, [placement], src_data_rank=None)
+        module.register_parameter(name, nn.Parameter(shares, requires_grad=parameter.requires_grad))
+
+
+def _gather(mesh: DeviceMesh, stream: Placement, _module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (gathered(inputs[0], mesh, stream), *inputs[1:])
+
+
+def _sum(mesh: DeviceMesh, stream: Placement, _module: nn.Module, _inputs: Any, outputs: Any) -> Any:
+    if isinstance(outputs, tuple):
+        return (summed(outputs[0], mesh, stream), *outputs[1:])
+    return summed(outputs, mesh, stream)
+
+
+def _enter(runs: Placement, _module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+    whole = DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
+    return (whole.redistribute(placements=[runs]), *inputs[1:])
 
 
 def _leave(_module: nn.Module, outputs: Any, _mesh: DeviceMesh) -> Tensor:

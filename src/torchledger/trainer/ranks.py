@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torchledger.spec import Strategy
+
 __all__ = ["Ranks"]
 
 
@@ -40,3 +42,15 @@ class Ranks:
         [0, 0, 1, 1]
         """
         return self.rank // tensor_parallel
+
+    def drawing_rank(self, strategy: Strategy) -> int:
+        """Which stream of random numbers it drops elements by: ranks that hold the same tokens have the same one.
+
+        Those are the ranks that split matrices, unless they split the tokens too (sequence parallelism).
+
+        >>> from torchledger.spec import Strategy
+        >>> split = Strategy(data_parallel=2, tensor_parallel=2)
+        >>> [Ranks(rank, 4).drawing_rank(split) for rank in range(4)]
+        [0, 0, 1, 1]
+        """
+        return self.rank if strategy.sequence_parallel else self.data_rank(strategy.tensor_parallel)

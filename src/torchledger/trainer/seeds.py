@@ -6,20 +6,24 @@ state would have to be saved: the numbers of step n are found again from n alone
 
 import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["STREAMS", "dropout_seed", "seed_step", "step_seeds", "stream_seed"]
+__all__ = ["STREAMS", "OwnDraws", "dropout_seed", "seed_step", "step_seeds", "stream_seed"]
 
 #: Every stream there is, and what its counter counts. A checkpoint lists them.
 STREAMS: Final = MappingProxyType(
     {
         "initialization": "the name of the parameter",
         "order": "the epoch (in order.py, by its own keyed permutation)",
-        "dropout": "the step, and the rank where there are several (torch's own generators)",
+        "dropout": "the step, and the rank where there are several that have other tokens (torch's own generators)",
         "numpy": "the step, and the rank where there are several (NumPy's global generator)",
         "python": "the step, and the rank where there are several (the random module)",
         "sample": "the step at which the text is written",
@@ -74,6 +78,46 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
         torch.cuda.manual_seed_all(seeds["torch"])
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seeds["torch"])
+
+
+class OwnDraws:
+    """Random numbers of a rank's own, where it otherwise draws the same as others that hold the same tokens.
+
+    Ranks that split the heads of attention hold the same stream, and have to drop the same of it, but other scores
+    (Megatron-LM's two random states, Shoeybi et al., arXiv:1909.08053, section 3). Here there is one: within, torch's
+    generator is seeded by its state at the entry and the rank; afterwards by that state alone, alike on all ranks. So
+    whoever puts the state at the entry back, as recompute does, draws the same again.
+
+    Args:
+        rank: among those that draw apart.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    @contextmanager
+    def of(self, x: Tensor) -> Iterator[None]:
+        """Around what draws for `x`, on its device; of fake and meta tensors nothing is drawn."""
+        if x.is_meta or isinstance(x, FakeTensor):
+            yield
+            return
+        generator = _generator(x.device)
+        state = generator.get_state().numpy().tobytes()
+        generator.manual_seed(_digest(state, f"of rank {self.rank}"))
+        yield
+        generator.manual_seed(_digest(state, "afterwards"))
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    return torch.default_generator
+
+
+def _digest(state: bytes, who: str) -> int:
+    digest = hashlib.blake2b(state + f" torchledger {who}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def _counter(step: int, rank: int) -> int | str:

@@ -334,7 +334,7 @@ class Session:
     def _update(self, step: int) -> StepResult:
         recipe = self.setup.recipe
         batch = next(self.batches)
-        seed_step(recipe.seed, step, self.setup.ranks.rank)
+        seed_step(recipe.seed, step, self.setup.ranks.drawing_rank(self.setup.strategy))
         return self.step(micro_batches(batch, self.setup.local_recipe.accumulation_steps), step, _are_numbers)
 
     def _event(
