@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchledger.planner.calibration import Fitted, Predict, fit
+from torchledger.planner.calibration import fit
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.estimator import Estimator
+from torchledger.planner.fitted import Fitted, Predict
 from torchledger.planner.measured import MeasuredRow, read_table
 
 ROOT = Path(__file__).parents[1]

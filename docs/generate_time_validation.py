@@ -18,11 +18,11 @@ from typing import Any
 
 from torchledger.planner.accuracy import Accuracy
 from torchledger.planner.baseline import Guess, Regression, TypicalMfu, constant_mfu, leave_family_out
-from torchledger.planner.calibration import Predict as Predicted
 from torchledger.planner.calibration import fit
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.errors import PlanError
 from torchledger.planner.estimator import Estimator
+from torchledger.planner.fitted import Predict as Predicted
 from torchledger.planner.informative import informative
 from torchledger.planner.likeness import Place, place
 from torchledger.planner.measured import MeasuredRow, Reading, read_table

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from torchledger.planner.calibration import Predict, fit, suspicious
+from torchledger.planner.calibration import Predict, fit
 from torchledger.planner.constants import Constants
+from torchledger.planner.doubt import suspicious
 from torchledger.planner.errors import PlanError
 
 SPREADS = {"matmul_share": 0.15, "memory_share": 0.2, "host_s": 0.6}
@@ -53,6 +54,35 @@ def test_rows_that_agree_with_the_defaults_change_nothing() -> None:
     fitted = fit([(predict, predict(Constants())) for predict in STEPS], Constants(), spreads=SPREADS)
     assert fitted.constants.matmul_share == pytest.approx(1.0)
     assert fitted.before == pytest.approx(0, abs=1e-9)
+
+
+def test_rows_that_the_defaults_foretell_better_than_each_other_keep_the_defaults() -> None:
+    """Alike steps that scatter by ±4 % about the default: fitted to the others, each would be missed by more."""
+    predict = STEPS[0]
+    rows = [(predict, predict(Constants()) * math.exp(each)) for each in (0.04, -0.04, 0.04, -0.04)]
+    fitted = fit(rows, Constants(source="of the chip"), places=[(float(i) / 4,) for i in range(4)])
+    assert fitted.is_default
+    assert fitted.held_out is not None
+    assert fitted.held_out > fitted.before == fitted.after == pytest.approx((math.exp(0.04) - math.exp(-0.04)) / 2)
+    assert fitted.constants == replace(Constants(), source="of the chip, kept after 4 measured rows")
+    assert fitted.expected(predict, (0.0,)) == predict(Constants())
+    # three rows' worth of 8 % and four of 4 %, known with as many degrees of freedom
+    assert fitted.sigma == pytest.approx(math.sqrt((3 * 0.08**2 + 4 * 0.04**2) / 7))
+
+
+def test_rows_that_foretell_each_other_are_fitted() -> None:
+    """All 20 % slower than the default: from three of them the fourth is known."""
+    rows = [(predict, 1.2 * predict(Constants())) for predict in STEPS[:4]]
+    fitted = fit(rows, Constants(), places=[(float(i),) for i in range(4)])
+    assert not fitted.is_default
+    assert fitted.held_out is not None
+    assert fitted.held_out < 0.5 * fitted.before == pytest.approx(0.5 * (1 - 1 / 1.2))
+
+
+def test_a_single_row_is_fitted_though_nothing_foretells_it() -> None:
+    fitted = fit([(STEPS[0], 1.1 * STEPS[0](Constants()))], Constants())
+    assert fitted.held_out is None
+    assert not fitted.is_default
 
 
 def test_nine_of_ten_new_rows_lie_in_the_interval() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from torchledger.planner.calibration import Fitted
 from torchledger.planner.constants import Constants
+from torchledger.planner.fitted import Fitted
 from torchledger.view.plan_calibration import RowFit, calibration_screen
 from torchledger.view.terminal import draw
 
@@ -9,7 +9,7 @@ from torchledger.view.terminal import draw
 @pytest.fixture
 def text():
     """Two rows, one of them outside of its interval."""
-    fitted = Fitted(Constants(matmul_share=0.8), ("matmul_share",), ((0.01,),), 0.03, 4.0, 2, 0.2, 0.05)
+    fitted = Fitted(Constants(matmul_share=0.8), ("matmul_share",), ((0.01,),), 0.03, 4.0, 2, 0.2, 0.05, 0.1)
     rows = (
         RowFit("line 2", 10.0, 8.0, 9.9, (9.0, 11.0)),
         RowFit("line 3", 20.0, 18.0, 21.0, (20.5, 21.5)),
@@ -20,7 +20,7 @@ def text():
 
 def test_errors_before_and_after_come_first(text):
     """How far off predictions were, and are."""
-    assert text.startswith("2 rows fitted: mean absolute error of a step 20 % before, 5 % after")
+    assert text.startswith("2 rows fitted: mean absolute error of a step 20 % before, 5 % after; 10 % where the others")
 
 
 def test_where_it_was_saved_and_how_it_is_used(text):
@@ -41,3 +41,13 @@ def test_rows_outside_of_their_interval_are_counted(text):
     line = next(line for line in text.splitlines() if line.startswith("line 2"))
     assert "-20 %" in line
     assert "-1 %" in line
+
+
+def test_default_constants_that_are_kept_are_told():
+    """No constants in a table, and why."""
+    fitted = Fitted(Constants(), (), (), 0.03, 5.0, 2, 0.02, 0.02, 0.06)
+    rows = (RowFit("line 2", 10.0, 9.8, 9.8, (9.0, 11.0)),)
+    text = draw(calibration_screen(fitted, Constants(), rows, saved="mine.toml"))
+    assert text.startswith("2 rows: the default constants are kept, mean absolute error of a step 2 %")
+    assert "each row foretold by the others is 6 % off" in text.replace("\n", " ")
+    assert "matmul_share" not in text

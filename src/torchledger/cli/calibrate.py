@@ -15,8 +15,8 @@ from torchledger.cli.output import json_option, note, show, show_json
 
 if TYPE_CHECKING:
     from torchledger.machine import Chip
-    from torchledger.planner.calibration import Fitted, Predict
     from torchledger.planner.constants import Constants
+    from torchledger.planner.fitted import Fitted, Predict
     from torchledger.planner.measured import MeasuredRow
 
 
@@ -53,8 +53,9 @@ def command(table: Path, output: Path, suggest: int | None, strict: bool, as_jso
     """Fit the planner's constants to measured steps of your own cluster.
 
     1 to 20 rows are enough; where there are more, all are fitted. `plan MODEL --constants FILE` then predicts with
-    them, and with an interval. A row whose prediction is more than 10 times off is named: the table is wrong rather
-    than the constants.
+    them, and with an interval. Where the default constants foretell rows clearly better than the other rows do, they
+    are kept, and only the interval is learned. A row whose prediction is more than 10 times off is named: the table
+    is wrong rather than the constants.
 
     The table is CSV with a header: at least model (a preset, a model file), stack (megatron, fsdp2 ...), gpu, n_gpus,
     precision, seq, global_batch, micro_batch, recompute (none, selective, full) and step_time_s (or
@@ -70,9 +71,10 @@ def command(table: Path, output: Path, suggest: int | None, strict: bool, as_jso
             raise click.UsageError("--strict judges measured rows, and --suggest fits none: leave one of both out")
         _suggest(table, suggest, as_json=as_json)
         return
-    from torchledger.planner.calibration import fit, suspicious
+    from torchledger.planner.calibration import fit
     from torchledger.planner.calibration_file import fitted_to_toml
     from torchledger.planner.constants import default_constants
+    from torchledger.planner.doubt import suspicious
     from torchledger.planner.likeness import place
     from torchledger.planner.measured import read_rows
 
@@ -120,6 +122,8 @@ def _show(
             "num_rows": fitted.num_rows,
             "mean_absolute_error_before": fitted.before,
             "mean_absolute_error_after": fitted.after,
+            "mean_absolute_error_held_out": fitted.held_out,
+            "is_default": fitted.is_default,
             "constants": asdict(fitted.constants),
             "intervals": {name: constant_range(fitted, name) for name in fitted.names},
             "rows": [{**asdict(each), "is_inside": each.is_inside} for each in fits],

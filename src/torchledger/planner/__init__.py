@@ -30,7 +30,9 @@ launch*.py                        flags that start a layout in its stack
 Held to measurements:
 
 measured*.py, baseline.py, accuracy.py      published steps as questions, and what is simpler than a model
-calibration.py, calibration_file.py         constants fitted to measured rows, with an interval
+fitted.py, calibration.py                   constants fitted to measured rows, with an interval
+held_out.py, calibration_file.py            whether the fit is worth it; the constants on disk
+doubt.py                                    rows too far off to be fitted
 likeness.py, algebra.py                     what a measured step tells of a question like it
 informative.py                              which few runs to measure
 
@@ -53,10 +55,11 @@ from torchledger.planner.terms import RunTerms
 from torchledger.planner.time import LineTime, StepTime, hfu, mfu, step_time
 
 if TYPE_CHECKING:
-    from torchledger.planner.calibration import Fitted, fit
+    from torchledger.planner.calibration import fit
     from torchledger.planner.calibration_file import read_fitted
     from torchledger.planner.constants import Constants, default_constants
     from torchledger.planner.estimator import Estimator
+    from torchledger.planner.fitted import Fitted
     from torchledger.planner.measured import MeasuredRow, read_rows
     from torchledger.planner.outcome import Estimate, Plan, StageMemory, StagePlan
     from torchledger.planner.refusal import Refusal
@@ -73,7 +76,7 @@ _LAYOUTS = {
     "Constants": "constants",
     "Estimate": "outcome",
     "Estimator": "estimator",
-    "Fitted": "calibration",
+    "Fitted": "fitted",
     "Found": "search",
     "LayoutCosts": "search_costs",
     "MeasuredRow": "measured",

@@ -24,10 +24,20 @@ def solve(matrix: Sequence[Sequence[float]], side: Sequence[float]) -> list[floa
 
 
 def inverse(matrix: Sequence[Sequence[float]]) -> Matrix:
-    """The inverse of a symmetric positive definite matrix."""
+    """The inverse of a symmetric positive definite matrix, by Gauss and Jordan's elimination of [A I] (n³ products).
+
+    >>> inverse([[2.0, 0.0], [0.0, 4.0]])
+    ((0.5, 0.0), (0.0, 0.25))
+    """
     size = len(matrix)
-    columns = [solve(matrix, [float(i == j) for i in range(size)]) for j in range(size)]
-    return tuple(tuple(columns[j][i] for j in range(size)) for i in range(size))
+    rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
+    for i in range(size):
+        pivot = rows[i][i]
+        rows[i] = [each / pivot for each in rows[i]]
+        for j in range(size):
+            if j != i and (factor := rows[j][i]):
+                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
+    return tuple(tuple(row[size:]) for row in rows)
 
 
 def quadratic(matrix: Sequence[Sequence[float]], x: Sequence[float]) -> float:

@@ -13,24 +13,25 @@ the gradient of ln p.
 Where it is known which question each row measured (`likeness.py`), the rows' errors are not taken as independent: their
 covariance is Σ = τ²K + σ²I with K the likeness of the questions, which takes the place of σ² above, and a prediction
 moves by kᵀΣ⁻¹r, what rows like it have left over (universal kriging; Rasmussen and Williams, 2006, section 2.7).
+
+Five rows that are predicted well already are fitted to their noise. So each row is also predicted from the others
+alone, and where that is clearly worse than the default constants were, these are kept (`held_out.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
-from torchledger.planner.algebra import Matrix, dot, inverse, quadratic, solve, student, times
+from torchledger.planner.algebra import Matrix, dot, inverse, quadratic, solve, times
 from torchledger.planner.constants import Constants
 from torchledger.planner.errors import PlanError
+from torchledger.planner.fitted import Fitted, Predict, Rest, slopes
+from torchledger.planner.held_out import is_clearly_worse, left_out, mean_error
 from torchledger.planner.likeness import Place, likeness
-from torchledger.units import format_duration, format_number
-
-#: Seconds of a step under some constants.
-Predict = Callable[[Constants], float]
 
 #: Constants that are fitted, each with the spread of its logarithm between clusters and stacks, and with bounds.
 SPREADS: Mapping[str, float] = {
@@ -61,95 +62,16 @@ NOISE = 0.05
 SHARED = 0.15
 #: With shared rests, how many rows the belief in all these spreads is worth.
 _BELIEF_ROWS = 6.0
+#: Up to so many rows each is also foretold by the others; more outweigh any prior.
+_FEW = 100
 #: Rows after which more tell little of a few constants.
 ENOUGH = 20
-#: Farther off than so many times a wrong unit, column or layout is likelier than a slow cluster.
-_MOST_TIMES_OFF = 10.0
 #: Beyond this there is nothing to fit, and intervals leave what numbers can hold.
 _IMPOSSIBLE_TIMES_OFF = 1e6
-_STEP, _ROUNDS, _LARGEST_MOVE = 0.02, 8, 0.5
+_ROUNDS, _LARGEST_MOVE = 8, 0.5
 #: Degrees of freedom of the rows' spread: a run that thrashed or was disturbed must not move the constants (Student's t
 #: in place of a normal, Gelman et al., section 17.2), and how often the weights that follow from it are renewed.
 _TAIL, _RENEWALS = 4.0, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What the constants left over of each row, for questions like it.
-
-    Attributes:
-        places: the rows' questions.
-        pull: Σ⁻¹r: a question of likeness k to the rows moves by k·pull in the logarithm.
-        precision: Σ⁻¹.
-        slopes: of the rows' ln p along each fitted ln c.
-        shared: τ, the spread of what like questions share.
-    """
-
-    places: tuple[Place, ...]
-    pull: tuple[float, ...]
-    precision: Matrix
-    slopes: Matrix
-    shared: float
-
-    def likeness(self, place: Place) -> list[float]:
-        """Covariance of a question's rest with each row's."""
-        return [self.shared**2 * likeness(place, other) for other in self.places]
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """Constants with what they are known to.
-
-    Attributes:
-        constants: the fitted ones.
-        names: those that were free.
-        covariance: of their logarithms.
-        sigma: spread of the logarithm of a measured step about its prediction.
-        degrees: of freedom that sigma is known with.
-        num_rows: how many rows were fitted.
-        before, after: mean absolute relative errors of those rows with the default and with the fitted constants.
-        rest: what like questions share; nothing where the rows' questions were not told.
-    """
-
-    constants: Constants
-    names: tuple[str, ...]
-    covariance: tuple[tuple[float, ...], ...]
-    sigma: float
-    degrees: float
-    num_rows: int
-    before: float
-    after: float
-    rest: Rest | None = None
-
-    def expected(self, predict: Predict, place: Place | None = None) -> float:
-        """Seconds that a measured step is expected to take.
-
-        Args:
-            predict: its seconds under given constants.
-            place: its question; nothing leaves out what rows like it left over.
-        """
-        middle = predict(self.constants)
-        if self.rest is None or place is None:
-            return middle
-        return middle * math.exp(dot(self.rest.likeness(place), self.rest.pull))
-
-    def interval(self, predict: Predict, place: Place | None = None, probability: float = 0.9) -> tuple[float, float]:
-        """Where a measured step lies with this probability; arguments as for `expected`."""
-        middle = self.expected(predict, place)
-        slope = slopes([predict], self.constants, self.names)[0]
-        half = student(0.5 + probability / 2, self.degrees) * math.sqrt(self._variance(slope, place))
-        return middle * math.exp(-half), middle * math.exp(half)
-
-    def _variance(self, slope: Sequence[float], place: Place | None) -> float:
-        rest = self.rest
-        if rest is None:
-            return self.sigma**2 + quadratic(self.covariance, slope)
-        if place is None:  # what like questions share is then unknown in full
-            return self.sigma**2 + rest.shared**2 + quadratic(self.covariance, slope)
-        like = rest.likeness(place)
-        told = times(rest.precision, like)
-        own = [g - dot(column, told) for g, column in zip(slope, zip(*rest.slopes, strict=True), strict=True)]
-        return self.sigma**2 + rest.shared**2 - dot(like, told) + quadratic(self.covariance, own)
 
 
 def fit(
@@ -185,6 +107,10 @@ def fit(
     seen = _Seen([predict for predict, _ in rows], [math.log(t) for _, t in rows], told, places).weighed(told)
     names = tuple(name for name in spreads if getattr(start, name) is not None)
     free = {name: spreads[name] for name in names}
+    first, alone = _left_over(seen, start), _held_out(seen, start, free)
+    before, held_out = mean_error(first), None if alone is None else mean_error(alone)
+    if alone is not None and is_clearly_worse(alone, first):
+        return _kept(first, start, mean_error(alone))
     now = _most_likely(seen, start, free)
     for _ in range(_RENEWALS):
         seen = seen.weighed([w * t for w, t in zip(told, _trust(seen, now), strict=True)])
@@ -200,9 +126,42 @@ def fit(
         sigma=sigma,
         degrees=degrees,
         num_rows=len(rows),
-        before=_error(seen, start),
-        after=_error(seen, now),
+        before=before,
+        after=mean_error(_left_over(seen, now)),
+        held_out=held_out,
         rest=_rest(seen, found, scale),
+    )
+
+
+def _held_out(seen: _Seen, start: Constants, spreads: Mapping[str, float]) -> list[float] | None:
+    """How far each row lies from what the others foretell, ln p being taken as straight from the defaults on."""
+    if not 1 < len(seen.goal) <= _FEW:
+        return None
+    scaled = [
+        [g * spread for g, spread in zip(row, spreads.values(), strict=True)]
+        for row in slopes(seen.predicts, start, tuple(spreads))
+    ]
+    rests = _together(seen.places, seen.weights)
+    together = [
+        [dot(a, b) + rest for b, rest in zip(scaled, row, strict=True)] for a, row in zip(scaled, rests, strict=True)
+    ]
+    return left_out(together, _left_over(seen, start))
+
+
+def _kept(rest: Sequence[float], start: Constants, held_out: float) -> Fitted:
+    """The default constants, and the spread of the rows about them."""
+    size = len(rest)
+    degrees = _SIGMA_ROWS + size
+    return Fitted(
+        constants=replace(start, source=f"{start.source}, kept after {size} measured rows"),
+        names=(),
+        covariance=(),
+        sigma=math.sqrt((_SIGMA_ROWS * _SIGMA**2 + dot(rest, rest)) / degrees),
+        degrees=degrees,
+        num_rows=size,
+        before=mean_error(rest),
+        after=mean_error(rest),
+        held_out=held_out,
     )
 
 
@@ -239,27 +198,6 @@ def _rest(seen: _Seen, found: _Normal, scale: float) -> Rest | None:
     )
 
 
-def suspicious(rows: Sequence[tuple[str, float, float]]) -> tuple[str, ...]:
-    """Rows that the default constants predict more than 10 times off, each with what to look at.
-
-    Args:
-        rows: each row's place, its measured and its predicted seconds.
-
-    >>> suspicious([("m.csv:2", 1.0, 1.2), ("m.csv:3", 0.001, 1.2)])
-    ('m.csv:3: 1.2 s predicted, 1 ms measured, 1,200 times less: look at its unit, its number of chips and its layout',)
-    """
-    return tuple(
-        f"{place}: {format_duration(predicted)} predicted, {format_duration(measured)} measured,"
-        f" {_times(predicted / measured)}: look at its unit, its number of chips and its layout"
-        for place, measured, predicted in rows
-        if not 1 / _MOST_TIMES_OFF <= predicted / measured <= _MOST_TIMES_OFF
-    )
-
-
-def _times(ratio: float) -> str:
-    return f"{format_number(max(ratio, 1 / ratio))} times {'less' if ratio > 1 else 'more'}"
-
-
 class _Seen(NamedTuple):
     """Rows: how each is predicted, the logarithm of its measured seconds, its weight, its question if that is told."""
 
@@ -271,7 +209,7 @@ class _Seen(NamedTuple):
 
     def weighed(self, weights: Sequence[float]) -> _Seen:
         """The same rows, each weighing so much."""
-        precision = None if self.places is None else _precision(self.places, weights)
+        precision = None if self.places is None else inverse(_together(self.places, weights))
         return self._replace(weights=list(weights), precision=precision)
 
 
@@ -292,7 +230,7 @@ class _Normal(NamedTuple):
 
 def _trust(seen: _Seen, now: Constants) -> list[float]:
     """Weight of each row under Student's t: 1 where it lies as far off as most, less where it lies farther."""
-    rest = [abs(g - math.log(predict(now))) for predict, g in zip(seen.predicts, seen.goal, strict=True)]
+    rest = [abs(each) for each in _left_over(seen, now)]
     scale = max(_SIGMA, 1.4826 * median(rest))  # 1.4826: of a normal, the spread over the median distance
     return [min(1.0, (_TAIL + 1) / (_TAIL + (each / scale) ** 2)) for each in rest]
 
@@ -324,7 +262,7 @@ def _most_likely(
 
 
 def _normal(seen: _Seen, now: Constants, start: Constants, spreads: Mapping[str, float]) -> _Normal:
-    rest = [g - math.log(predict(now)) for predict, g in zip(seen.predicts, seen.goal, strict=True)]
+    rest = _left_over(seen, now)
     gradients = slopes(seen.predicts, now, tuple(spreads))
     size = len(spreads)
     matrix = [[0.0] * size for _ in range(size)]
@@ -348,17 +286,21 @@ def _weighed(seen: _Seen, column: Sequence[float]) -> list[float]:
     return times(seen.precision, column)
 
 
-def _precision(places: Sequence[Place], weights: Sequence[float]) -> Matrix:
-    """Σ⁻¹ of rows whose questions are told: like ones err together, and each by itself, the more the less it weighs."""
-    together = [[SHARED**2 * likeness(a, b) for b in places] for a in places]
+def _together(places: Sequence[Place] | None, weights: Sequence[float]) -> list[list[float]]:
+    """Σ: where questions are told like ones err together, and each row by itself, the more the less it weighs."""
+    size = len(weights)
+    if places is None:
+        together = [[0.0] * size for _ in range(size)]
+    else:
+        together = [[SHARED**2 * likeness(a, b) for b in places] for a in places]
     for i, weight in enumerate(weights):
         together[i][i] += NOISE**2 / weight
-    return inverse(together)
+    return together
 
 
-def _error(seen: _Seen, constants: Constants) -> float:
-    pairs = zip(seen.predicts, seen.goal, strict=True)
-    return sum(abs(predict(constants) / math.exp(g) - 1) for predict, g in pairs) / len(seen.goal)
+def _left_over(seen: _Seen, constants: Constants) -> list[float]:
+    """By row, ln t - ln p."""
+    return [g - math.log(predict(constants)) for predict, g in zip(seen.predicts, seen.goal, strict=True)]
 
 
 def _at(start: Constants, names: Sequence[str], logs: Sequence[float]) -> Constants:
@@ -369,13 +311,3 @@ def _at(start: Constants, names: Sequence[str], logs: Sequence[float]) -> Consta
 def _bounded(name: str, log: float) -> float:
     low, high = _BOUNDS.get(name, (0.0, math.inf))
     return math.log(min(high, max(low, math.exp(log))))
-
-
-def slopes(predicts: Sequence[Predict], at: Constants, names: Sequence[str]) -> list[list[float]]:
-    """By row, the slope of ln p along each ln c, by a small step up."""
-    base = [math.log(predict(at)) for predict in predicts]
-    columns = []
-    for name in names:
-        moved = replace(at, **{name: getattr(at, name) * math.exp(_STEP)})
-        columns.append([(math.log(predict(moved)) - b) / _STEP for predict, b in zip(predicts, base, strict=True)])
-    return [list(row) for row in zip(*columns, strict=True)]

@@ -23,9 +23,9 @@ from typing import Any
 
 from torchledger.machine import Chip
 from torchledger.planner.algebra import Matrix
-from torchledger.planner.calibration import Fitted, Rest
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.errors import PlanError
+from torchledger.planner.fitted import Fitted, Rest
 from torchledger.planner.likeness import NUM_FEATURES
 
 
@@ -54,6 +54,8 @@ def fitted_to_toml(fitted: Fitted, chip: Chip, *, rows: str, date: str) -> str:
         "before": fitted.before,
         "after": fitted.after,
     }
+    if fitted.held_out is not None:
+        fit["held_out"] = fitted.held_out
     if fitted.rest is not None:
         fit["rest"] = {
             "places": [list(each) for each in fitted.rest.places],
@@ -111,6 +113,7 @@ def _fitted(fit: Mapping[str, Any], constants: Constants) -> Fitted:
         num_rows=int(fit["num_rows"]),
         before=float(fit["before"]),
         after=float(fit["after"]),
+        held_out=float(fit["held_out"]) if "held_out" in fit else None,  # an earlier version's does not know
         rest=_rest(fit["rest"], len(names)) if "rest" in fit else None,
     )
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchledger.planner.algebra import inverse, quadratic
-from torchledger.planner.calibration import NOISE, SHARED, SPREADS, Predict, slopes
+from torchledger.planner.calibration import NOISE, SHARED, SPREADS
 from torchledger.planner.constants import Constants
+from torchledger.planner.fitted import Predict, slopes
 from torchledger.planner.likeness import Place, likeness
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchledger.planner.calibration import Fitted
 from torchledger.planner.calibration_file import constant_range
 from torchledger.planner.constants import Constants
+from torchledger.planner.fitted import Fitted
 from torchledger.units import format_duration, format_number, format_percent
 from torchledger.view.screen import Block, Lines, Row, Table, assumed
 
@@ -85,13 +85,21 @@ def suggestion_screen(names: Sequence[str], num_rows: int) -> tuple[Block, ...]:
 def calibration_headline(fitted: Fitted) -> str:
     """Errors before and after in one sentence."""
     rows = f"{fitted.num_rows} row{'s' if fitted.num_rows > 1 else ''}"
+    if fitted.is_default:
+        return (
+            f"{rows}: the default constants are kept, mean absolute error of a step {format_percent(fitted.before)};"
+            f" each row foretold by the others is {format_percent(fitted.held_out or 0.0)} off"
+        )
+    alone = "" if fitted.held_out is None else f"; {format_percent(fitted.held_out)} where the others foretell each"
     return (
         f"{rows} fitted: mean absolute error of a step {format_percent(fitted.before)} before,"
-        f" {format_percent(fitted.after)} after"
+        f" {format_percent(fitted.after)} after{alone}"
     )
 
 
-def _constants(fitted: Fitted, start: Constants) -> Table:
+def _constants(fitted: Fitted, start: Constants) -> Table | Lines:
+    if fitted.is_default:
+        return Lines(("none is fitted; the rows tell how wide the intervals are",), "constants")
     rows = []
     for name in fitted.names:
         low, high = constant_range(fitted, name)
