@@ -22,6 +22,7 @@ from torchledger.planner.exchange import (
     layer_exchanges,
     with_recompute,
 )
+from torchledger.planner.flowing import flowing
 from torchledger.planner.shard import sharded_recipe, sharded_spec
 from torchledger.planner.stack import Stack
 from torchledger.planner.stage import Block
@@ -110,11 +111,20 @@ def kernels_of_stack(stack: Stack) -> Kernels:
 
 def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) -> tuple[Exchange, ...]:
     """What the ranks that share a part send each other for one micro-batch, recompute included."""
+    found = _exchanges(part, spec, recipe, strategy, stack)
+    return flowing(found, part, spec, recipe)
+
+
+def _exchanges(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack) -> tuple[Exchange, ...]:
     element_bytes = stream_bytes_of(recipe, stack)
+    is_cast = meant_precision(recipe, stack) in {"bf16", "fp16"}  # autocast: matmuls give 16 bits
+    ends = embedding_exchanges(spec, recipe, strategy, element_bytes)
     if part.kind == "embedding":
-        return embedding_exchanges(spec, recipe, strategy, element_bytes)
+        return ends
+    head_bytes = 2 if is_cast and spec.embedding_size is not None else element_bytes
+    head = head_exchanges(spec, recipe, strategy, head_bytes)
     if part.kind == "head":
-        return head_exchanges(spec, recipe, strategy, element_bytes)
+        return head
     is_moe = part.layer is not None and part.layer.is_moe
     once = layer_exchanges(
         spec,
@@ -125,11 +135,12 @@ def exchanges_of(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy
         regathers=stack.regathers_inputs,
         routes_first=stack.routes_first,
         sums_apart=stack.sums_apart,
-        sum_bytes=2 if meant_precision(recipe, stack) in {"bf16", "fp16"} else None,  # autocast: matmuls give 16 bits
+        sum_bytes=2 if is_cast else None,
     )
     # a second run that stops at the last tensor it has to save: of the last sum a norm behind it alone keeps anything
     ends_early = stack.stops_early and spec.norm.placement == "pre"
-    return with_recompute(once, recipe.recompute, without_last_sum=ends_early)
+    layer = with_recompute(once, recipe.recompute, without_last_sum=ends_early)
+    return (*ends, *layer, *head) if part.kind == "prediction" else layer
 
 
 def _block(
@@ -157,7 +168,20 @@ def _block(
         forward_temporary_bytes=part.forward_temporary_bytes,
         backward_temporary_bytes=part.backward_temporary_bytes,
         output_bytes=-(-tokens * spec.hidden_size * stream // divided),
+        gathers_again=gathers_again(part, spec, stack),
     )
+
+
+def gathers_again(part: Part, spec: ModelSpec, stack: Stack) -> bool:
+    """Whether shards of a part are gathered for a backward pass too: one comes by, or by what is gathered with it.
+
+    Nothing flows back into layers before the first that is trained, nor into an embedding that is not. A tied one is
+    the head, whose input has a gradient; a root group is gathered as a whole.
+    """
+    is_end = part.kind in {"embedding", "head"}
+    if is_end and (spec.tied_embeddings or spec.num_prediction_layers or stack.root_holds_embedding):
+        return True
+    return any(line.phase == "backward" for line in part.lines)
 
 
 def _whole_router(parameter: Parameter, spec: ModelSpec, shard: ModelSpec) -> Parameter:
@@ -285,4 +309,4 @@ def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, sta
     return activation if ranks == 1 else replace(activation, num_bytes=-(-activation.num_bytes // ranks))
 
 
-__all__ = ["Piece", "formula_recipe", "pieces", "stream_format"]
+__all__ = ["Piece", "formula_recipe", "gathers_again", "pieces", "stream_format"]

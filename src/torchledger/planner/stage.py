@@ -36,6 +36,7 @@ class Block:
         forward_temporary_bytes: the most that its forward pass holds beside what it keeps.
         backward_temporary_bytes: the most that its backward pass holds beside what is kept and made again.
         output_bytes: its result, the residual stream [micro-batch, tokens of the rank, hidden].
+        gathers_again: whether level 3 gathers it a second time: not where a backward pass never comes by.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Block:
     forward_temporary_bytes: int
     backward_temporary_bytes: int
     output_bytes: int
+    gathers_again: bool = True
 
 
 @dataclass(frozen=True, slots=True)

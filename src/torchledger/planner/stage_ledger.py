@@ -151,7 +151,7 @@ def _reduced(block: Block, count: int, runs: int, data: DataRules) -> Iterator[L
     """Gradients summed over ranks, and weights gathered: all with level 3, below it those just updated."""
     times = count * runs if data.reduces_each else count
     module, whole = block.name, data.level == 3
-    gathers = 0 if not data.level else 2 if data.each_layer and data.reshard else 1
+    gathers = 0 if not data.level else 2 if data.each_layer and data.reshard and block.gathers_again else 1
     for trainable, held, group in (
         (block.num_trainable, block.num_parameters if whole else block.num_trainable, data.dense),
         (block.num_trainable_expert, block.num_expert_parameters if whole else block.num_trainable_expert, data.expert),

@@ -10,10 +10,6 @@ from torchledger.trainer.unbuilt import NO_FUSED_SGD, spreadable
 
 __all__ = ["local_recipe", "require_layout", "strategy_for"]
 
-#: Precisions whose parameters are the only copy of the weights.
-_SINGLE_COPY = frozenset({"fp32", "tf32", "bf16"})
-
-
 def strategy_for(strategy: Strategy, ranks: Ranks) -> Strategy:
     """The layout of a run: where none is asked for, every rank is a replica of the model.
 
@@ -127,18 +123,14 @@ def _whole(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
 
 def _of_shards(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Mistake]:
     """What needs whole tensors."""
-    kind, precision = recipe.optimizer.kind, recipe.precision
+    kind = recipe.optimizer.kind
     built = spreadable(strategy)
     if kind not in built:
         known = ", ".join(sorted(built))
         yield "recipe.optimizer.kind", f"{kind!r} looks at whole tensors, of which ranks hold shares; use {known}"
     if kind == "sgd" and recipe.optimizer.implementation == "fused":
         yield "recipe.optimizer.implementation", f"{NO_FUSED_SGD}; use foreach or loop"
-    if precision not in _SINGLE_COPY:
-        yield "recipe.precision", f"{precision!r} is not built for shards; use {', '.join(sorted(_SINGLE_COPY))}"
     if recipe.loss_chunk:  # it reads the head's weight past the call that would gather it
         yield "recipe.loss_chunk", "a head in shards is gathered as a whole; set it to 0"
     if spec.num_prediction_layers:
         yield "model.num_prediction_layers", "a head that is gathered once serves one loss; set it to 0"
-    if recipe.trainable or recipe.lora_rank:
-        yield "recipe.trainable", "frozen parts are not built for shards; leave trainable out, lora_rank at 0"

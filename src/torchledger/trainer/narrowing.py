@@ -32,6 +32,8 @@ def narrow(model: nn.Module, precision: str) -> dict[Tensor, Tensor]:
     if formats.stored == "fp32":
         return {}
     dtype = _DTYPES[formats.stored]
+    if hasattr(model, "reshard"):  # FSDP2's, whose import alone takes a second
+        return _narrow_shards(model, dtype, has_masters=bool(formats.master))
     masters: dict[Tensor, Tensor] = {}
     waiting = _by_size(model)
     while waiting:
@@ -42,6 +44,24 @@ def narrow(model: nn.Module, precision: str) -> dict[Tensor, Tensor]:
         for module, name in places:
             setattr(module, name, small)
         del parameter  # the last that holds it, so that its FP32 values go before the next one's are copied
+    return masters
+
+
+def _narrow_shards(model: nn.Module, dtype: torch.dtype, *, has_masters: bool) -> dict[Tensor, Tensor]:
+    """The same where ranks hold shards, which FSDP2 keeps a note of each: it takes new ones by `_apply` alone.
+
+    Parameters stay the objects that they were. The copies are the shards of before.
+    """
+    masters: dict[Tensor, Tensor] = {}
+
+    def small(tensor: Tensor) -> Tensor:
+        if not hasattr(tensor, "placements") or tensor.dtype == dtype:  # a buffer; one of two that share a parameter
+            return tensor
+        if has_masters and tensor.requires_grad:
+            masters[tensor] = tensor.detach()
+        return tensor.to(dtype)
+
+    model._apply(small)  # type: ignore[no-untyped-call]  # noqa: SLF001  # what `Module.to` calls, buffers included
     return masters
 
 

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from torchledger.trainer.model import Transformer
+from torchledger.trainer.prediction import Prediction
 
 __all__ = ["replicate", "replicate_split", "shard"]
 
@@ -44,7 +45,8 @@ def replicate_split(model: Transformer, mesh: DeviceMesh) -> FSDPModule:
 def shard(model: Transformer, mesh: DeviceMesh, *, reshard: bool) -> None:
     """FSDP2: a rank keeps its share of every parameter, and gathers a layer's when it runs (ZeRO-3, arXiv:1910.02054).
 
-    Embedding, each layer, and last norm with head are gathered by themselves; a tied head goes with its embedding.
+    Embedding, each layer, and last norm with head are gathered by themselves; a tied head goes with its embedding, and
+    both ends together where prediction layers read them again: once for all losses, and once for their gradients.
 
     Args:
         model: sharded in place; its parameters may be DTensors already.
@@ -52,12 +54,34 @@ def shard(model: Transformer, mesh: DeviceMesh, *, reshard: bool) -> None:
         reshard: whether gathered weights are given back after the forward pass, and gathered again.
     """
     _quiet_views()
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
-    if not model.spec.tied_embeddings:
-        for part in (_before(model), _after(model)):
-            fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
+    units = _units(model)
+    for unit in units:
+        fully_shard(unit, mesh=mesh, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, reshard_after_forward=reshard)
+    _gather_no_more_than_flows(units)
+
+
+def _units(model: Transformer) -> list[list[nn.Module]]:
+    """What is gathered together, in the order in which the forward pass is done with it; the rest is the model's."""
+    units = [[layer] for layer in model.layers]
+    if model.prediction is not None:
+        for each in model.prediction:
+            assert isinstance(each, Prediction)
+            units += [[each.layer], each.beside_layer()]
+    elif not model.spec.tied_embeddings:
+        units = [_before(model), *units, _after(model)]
+    return units
+
+
+def _gather_no_more_than_flows(units: list[list[nn.Module]]) -> None:
+    """Tell the first unit that a gradient reaches not to gather the one before it, as each does for the backward pass.
+
+    Its list of whom to gather may not be empty, which would mean the usual one; itself is there already.
+    """
+    trained = (unit for unit in units if any(p.requires_grad for module in unit for p in module.parameters()))
+    if (first := next(trained, None)) is not None:
+        unit = cast("FSDPModule", first[0])  # modules of one unit are told by any of them
+        unit.set_modules_to_backward_prefetch([unit])
 
 
 def _quiet_views() -> None:

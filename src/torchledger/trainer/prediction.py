@@ -41,6 +41,11 @@ class Prediction(nn.Module):
         mapped: Tensor = self.projection(joined)
         return mapped.to(h.dtype)  # the stream keeps its format from layer to layer
 
+    def beside_layer(self) -> list[nn.Module]:
+        """All of it but the layer: norms and map."""
+        parts = (self.hidden_norm, self.embedding_norm, self.projection, self.final_norm)
+        return [part for part in parts if part is not None]
+
 
 def ahead(targets: Int[Tensor, "batch length"], depth: int) -> Int[Tensor, "batch length"]:
     """The targets `depth` tokens further; those beyond the sequence do not count.

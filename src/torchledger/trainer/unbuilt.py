@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from torchledger.formula.precision import FORMATS
 from torchledger.spec import Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.precision import BUILT
@@ -36,8 +35,6 @@ def require_spreadable(recipe: Recipe, strategy: Strategy) -> None:
     if strategy.shard_level == 0 and strategy.tensor_parallel == 1:
         return
     found = []
-    if recipe.precision == "fp16" or FORMATS[recipe.precision].stored != "fp32":
-        found.append(("precision", f"{recipe.precision!r} is not built for parameters in shares; use fp32 or bf16"))
     if (kind := recipe.optimizer.kind) not in (built := spreadable(strategy)):
         known = ", ".join(sorted(built))
         found.append(("optimizer.kind", f"{kind!r} looks at whole tensors; shard nothing, or use {known}"))
