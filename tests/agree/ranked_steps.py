@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
+from ranked_tensor import TENSOR_CASES
 
 from torchledger.spec import (
     AttentionSpec,
@@ -134,6 +135,7 @@ CASES = {
     "replicas, split": (4, LLAMA, TWICE, replace(SPLIT, data_parallel=2)),
     "shards by tokens": (4, GPT, TWICE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     "shards by tokens, with norms of heads": (4, GEMMA, RECIPE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
+    **TENSOR_CASES,
 }
 
 

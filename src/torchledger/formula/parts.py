@@ -29,6 +29,7 @@ from torchledger.formula.parameters import (
 )
 from torchledger.formula.sweep import backward_temporary_bytes, forward_temporary_bytes
 from torchledger.formula.tape import Tape
+from torchledger.formula.training import WHOLE, Training
 from torchledger.formula.value import Activation, Value
 from torchledger.ledger import Amount, Line
 from torchledger.spec import LayerGroup, ModelSpec, Recipe
@@ -54,6 +55,7 @@ class Part:
         forward_temporary_bytes: the most that its forward pass holds beside what it keeps.
         backward_temporary_bytes: the most that its backward pass holds beside what is kept and made again.
         runs: where in the depth such layers are, as runs of neighbours; nothing where it is no layer.
+        training: what is trained of such a layer; of what is no layer it says nothing.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Part:
     forward_temporary_bytes: Amount
     backward_temporary_bytes: Amount
     runs: tuple[LayerGroup, ...] = ()
+    training: Training = WHOLE
 
     @property
     def times(self) -> Amount:
@@ -118,7 +121,8 @@ def parts(
             h = walk_layer(tape, spec, recipe, x, context, kind=kind)
         _keep_mask(first, contexts[kind.window], tape, context)
         own = layer_parameters(spec, recipe, kind.training, is_moe=kind.is_moe)
-        layers.append(_part(_name(runs[0], kind, names), "layer", recipe, tape, own, runs))
+        part = _part(_name(runs[0], kind, names), "layer", recipe, tape, own, runs)
+        layers.append(replace(part, training=kind.training))
         names.add(layers[-1].name)
     last = Tape(recipe.precision, chosen)
     last.fan_out("", h, 1 + spec.num_prediction_layers)

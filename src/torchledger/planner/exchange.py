@@ -112,6 +112,7 @@ def layer_exchanges(
             formats=(element_bytes, narrow),
             regathers=regathers,
         ),
+        *_norms(spec, recipe, strategy),
         *_context(spec, recipe, strategy, element_bytes),
     ]
     if is_moe:
@@ -144,8 +145,17 @@ def with_recompute(
 
 def stream_bytes(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> int:
     """Bytes of the residual stream [micro-batch, tokens of a context rank, hidden], undivided over tensor ranks."""
-    tokens = micro_batch_size(recipe, strategy) * recipe.sequence_length // strategy.context_parallel
-    return tokens * spec.hidden_size * element_bytes
+    return _tokens(recipe, strategy) * spec.hidden_size * element_bytes
+
+
+def _tokens(recipe: Recipe, strategy: Strategy) -> int:
+    """Of a micro-batch on one context parallel rank."""
+    return micro_batch_size(recipe, strategy) * recipe.sequence_length // strategy.context_parallel
+
+
+def _end_bytes(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> int:
+    """Bytes of what an embedding gives and a head reads: as wide as the stream, or less where both are factored."""
+    return _tokens(recipe, strategy) * (spec.embedding_size or spec.hidden_size) * element_bytes
 
 
 def embedding_exchanges(
@@ -154,7 +164,7 @@ def embedding_exchanges(
     """Of the embedding: every rank looks up its own rows, the sum is the stream (arXiv:1909.08053, section 3)."""
     if strategy.tensor_parallel == 1 or not strategy.vocab_parallel:
         return ()
-    size = stream_bytes(spec, recipe, strategy, element_bytes)
+    size = _end_bytes(spec, recipe, strategy, element_bytes)
     if strategy.sequence_parallel:
         return (
             Exchange("embedding", "reduce_scatter", size, "forward", "vocabulary"),
@@ -164,16 +174,22 @@ def embedding_exchanges(
 
 
 def head_exchanges(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> tuple[Exchange, ...]:
-    """Of head and loss: the stream to all ranks, and of each token a largest logit, a sum and the target's logit."""
+    """Of head and loss: the stream to all ranks, and of each token a largest logit, a sum and the target's logit.
+
+    `element_bytes` are those of what the head reads. A loss in pieces sends as much, so many tokens at a time.
+    """
     if strategy.tensor_parallel == 1 or not strategy.vocab_parallel:
         return ()
-    size = stream_bytes(spec, recipe, strategy, element_bytes)
-    row = size // (spec.hidden_size * element_bytes) * 4
-    loss = Exchange("", "all_reduce", row, "forward", "vocabulary", times=3)
+    size, tokens = _end_bytes(spec, recipe, strategy, element_bytes), _tokens(recipe, strategy)
+    chunk = min(recipe.loss_chunk or tokens, tokens)
+    whole, rest = divmod(tokens, chunk)
+    loss = [Exchange("", "all_reduce", 4 * chunk, "forward", "vocabulary", times=3 * whole)]
+    if rest:
+        loss.append(Exchange("", "all_reduce", 4 * rest, "forward", "vocabulary", times=3))
     if strategy.sequence_parallel:
         gather = Exchange("head", "all_gather", size, "forward", "vocabulary")
-        return (gather, loss, Exchange("head", "reduce_scatter", size, "backward", "vocabulary"))
-    return (loss, Exchange("head", "all_reduce", size, "backward", "vocabulary"))
+        return (gather, *loss, Exchange("head", "reduce_scatter", size, "backward", "vocabulary"))
+    return (*loss, Exchange("head", "all_reduce", size, "backward", "vocabulary"))
 
 
 _SPLIT_REDUCE: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
@@ -206,6 +222,17 @@ def _tensor(
                 yield Exchange(module, op, num_bytes, phase, "tensor", num_chunks=cut, is_hidden=cut > 0)
         if regathers:
             yield Exchange(module, "all_gather", size, "backward", "tensor", is_hidden=True)
+
+
+def _norms(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Exchange]:
+    """Norms over all heads, of which ranks have some: of each token a sum of squares in FP32, LayerNorm's a sum too."""
+    if strategy.tensor_parallel == 1 or spec.attention.kind == "latent" or spec.attention.query_key_norm != "full":
+        return
+    number = 4 * _tokens(recipe, strategy)
+    for name in ("query_norm", "key_norm"):
+        for phase in _PHASES:
+            times = 1 if spec.norm.kind == "rms" else 2
+            yield Exchange(f"layers.*.attention.{name}", "all_reduce", number, phase, "tensor", times=times)
 
 
 def _context(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int) -> Iterator[Exchange]:

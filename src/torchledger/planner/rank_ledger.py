@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from torchledger.formula import parameters
 from torchledger.ledger import Ledger, Line
-from torchledger.planner.block import pieces, stream_format
+from torchledger.planner.block import Piece, pieces, stream_format
 from torchledger.planner.data_parallel import data_rules
-from torchledger.planner.shard import num_micro_batches, sharded_spec
+from torchledger.planner.shard import num_micro_batches
 from torchledger.planner.shard_sums import shard_sums, summed
 from torchledger.planner.stack import stack
 from torchledger.planner.stage import Stage
-from torchledger.planner.stage_ledger import stage_ledger
+from torchledger.planner.stage_ledger import exchange_line, stage_ledger
 from torchledger.planner.step import StepRules
+from torchledger.planner.tensor_sums import tensor_sums
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 __all__ = ["rank_ledger"]
@@ -44,31 +43,7 @@ def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
     """
     assert strategy.pipeline_parallel == 1
     ledger = _by_stage(spec, recipe, strategy)
-    lines = _of_some_layers(ledger, spec, recipe, strategy) if _is_partial(recipe) else ledger
-    return Ledger.of([*lines, *small_sums(spec, recipe, strategy)], convention=ledger.convention)
-
-
-def _is_partial(recipe: Recipe) -> bool:
-    return recipe.recompute == "full" and (recipe.recompute_every != 1 or recipe.recompute_layers != 0)
-
-
-def _of_some_layers(all_again: Ledger, spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
-    """The lines where some layers run again; blocks know of all or none.
-
-    Every layer sends as much as the others, so that a collective runs as often as between the two, by their share.
-    """
-    never = _by_stage(spec, replace(recipe, recompute="none"), strategy)
-    least = {replace(line, times=1): line.times for line in never if line.kind == "collective"}
-    num_again = sum(map(recipe.recomputes_layer, range(spec.num_layers)))
-    for line in all_again:
-        if line.kind != "collective":
-            yield line
-            continue
-        once = least.get(replace(line, times=1), 0)
-        more, rest = divmod((line.times - once) * num_again, spec.num_layers)
-        assert rest == 0, line
-        if once + more:
-            yield replace(line, times=once + more)
+    return Ledger.of([*ledger, *small_sums(spec, recipe, strategy)], convention=ledger.convention)
 
 
 def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
@@ -82,44 +57,40 @@ def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
         data=data_rules(recipe, strategy, rules, rules.precision(recipe.precision)),
         doublings=0.0,
     )
-    return stage_ledger(
-        Stage(0, (blocks,), (1.0,)),
-        {each.block: each.exchanges for each in found},
-        strategy,
-        step,
-        recipe,
-        element_bytes=4 if stream_format(recipe, rules) == "fp32" else 2,
-    )
+    element_bytes = 4 if stream_format(recipe, rules) == "fp32" else 2
+    exchanges = {each.block: tuple(e for e in each.exchanges if e.phase != "recompute") for each in found}
+    ledger = stage_ledger(Stage(0, (blocks,), (1.0,)), exchanges, strategy, step, recipe, element_bytes=element_bytes)
+    again = [
+        exchange_line(exchange, strategy, element_bytes).repeated(_num_again(each, recipe) * step.num_micro_batches)
+        for each in found
+        for exchange in each.exchanges
+        if exchange.phase == "recompute" and _num_again(each, recipe)
+    ]
+    return Ledger.of([*ledger, *again], convention=ledger.convention)
+
+
+def _num_again(piece: Piece, recipe: Recipe) -> int:
+    """How many of such layers run again; all prediction layers do, or none."""
+    if recipe.recompute != "full" or piece.block.kind == "prediction":
+        return piece.num_layers
+    layers = (range(first, first + count) for first, count in piece.runs)
+    return sum(recipe.recomputes_layer(index) for run in layers for index in run)
 
 
 def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
-    """What torchledger's own trainer sends beside: what `shard_sums` says, and it adds up a few numbers.
+    """What torchledger's own trainer sends beside: what `shard_sums` and `tensor_sums` say, and a few numbers.
 
-    - A rank's share of tokens or heads gives a share of the gradient of a norm, of a position.
     - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
     - Replicas add up how many targets count, those of each prediction layer apart: the mean is over all of them.
     - All ranks bring their losses together, and tell each other of signals: two numbers.
     """
     sharers = strategy.num_sharers if strategy.shard_level == 3 else 1
-    tensor, count = strategy.tensor_parallel, num_micro_batches(recipe, strategy)
-    mine = parameters(sharded_spec(spec, strategy, stack(strategy.stack)), recipe)
-    held = [each for each in mine if each.tied_to is None]
+    tensor = strategy.tensor_parallel
     yield from shard_sums(spec, recipe, strategy)
-    if tensor > 1:
-        times = count if sharers > 1 else 1
-        for each in held:
-            if _is_shared(each.name, strategy):
-                yield from summed(each.name, _FP32 * int(each.num_elements), tensor, times * int(each.times))
+    yield from tensor_sums(spec, recipe, strategy)
     if recipe.optimizer.gradient_clip > 0:
         for ranks in (tensor, sharers):
             yield from summed("gradient norm", _FP32, ranks)
     if strategy.data_parallel > 1:
         yield from summed("number of targets", _INT64 * (1 + spec.num_prediction_layers), strategy.num_ranks)
     yield from summed("loss and signal", 2 * _FP32, strategy.num_ranks)
-
-
-def _is_shared(name: str, strategy: Strategy) -> bool:
-    """Whether tensor parallel ranks each have a share of a whole parameter's gradient."""
-    if name.endswith(("query_norm.weight", "key_norm.weight", "query_norm.bias", "key_norm.bias")):
-        return True
-    return strategy.sequence_parallel and ("norm." in name or name.startswith("position_embedding"))

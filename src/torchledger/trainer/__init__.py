@@ -19,6 +19,7 @@
              mixture, documents, loader                    of several files by weight, documents told apart
              mixed_data, stream                            the parts of a run's mixture, its batches
     model    model, attention, latent, mlp, moe, norm, position, linear, loss
+             head                                          logits, or at once their loss
              prediction, frozen                            more tokens ahead; what is trained of it
              init, initial_weights, activation_scale, seeds first values, random streams
     weights  foreign_weights, foreign_names, weight_layout, export_huggingface  Hugging Face checkpoints, in and out
@@ -38,6 +39,8 @@
              sample                                        what it writes
     ranks    ranks, layout, process_group                  which process of how many, what each runs
              parallel, parallel_data, parallel_tensor      a model spread over them
+             parallel_stream, parallel_head, parallel_norm what ranks that split matrices tell each other
+             held                                          what a rank computes with of a parameter
              placeholders                                  parameters without memory until a rank has its share
              gradient_norm                                 the norm of gradients that they share
     errors   what can go wrong

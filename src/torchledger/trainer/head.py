@@ -35,9 +35,9 @@ class Head(Linear):
 
     def forward(
         self,
-        input: Tensor,
+        input: Tensor,  # noqa: A002  # torch's name
         targets: Int[Tensor, "batch length"] | None = None,
-        loss: LossInPieces | None = None,  # noqa: A002  # torch's name
+        loss: LossInPieces | None = None,
     ) -> Tensor:
         """Logits; or with `targets` their mean cross-entropy, of so many tokens at a time as `loss` says.
 

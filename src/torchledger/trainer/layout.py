@@ -10,6 +10,7 @@ from torchledger.trainer.unbuilt import NO_FUSED_SGD, spreadable
 
 __all__ = ["local_recipe", "require_layout", "strategy_for"]
 
+
 def strategy_for(strategy: Strategy, ranks: Ranks) -> Strategy:
     """The layout of a run: where none is asked for, every rank is a replica of the model.
 
@@ -46,7 +47,7 @@ def require_layout(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: R
     """
     found = [*_of_ranks(recipe, strategy, ranks), *_unbuilt(strategy)]
     if strategy.tensor_parallel > 1:
-        found += [*_divisions(spec, recipe, strategy.tensor_parallel, strategy), *_whole(spec, recipe)]
+        found += _divisions(spec, recipe, strategy.tensor_parallel, strategy)
     if strategy.shard_level or strategy.tensor_parallel > 1:
         found += _of_shards(spec, recipe, strategy)
     refuse("the run cannot be spread like this", found)
@@ -94,31 +95,17 @@ def _divisions(spec: ModelSpec, recipe: Recipe, ranks: int, strategy: Strategy) 
     sizes = {
         "attention heads": spec.attention.num_heads,
         "key-value heads": spec.num_key_value_heads,
-        "columns of the MLP": spec.mlp.intermediate_size,
     }
+    if any(not group.is_moe for group in spec.layer_groups):
+        sizes["columns of the MLP"] = spec.mlp.intermediate_size
+    if spec.moe is not None:
+        sizes["columns of an expert"] = spec.moe.intermediate_size
+        sizes["columns of the shared expert"] = spec.moe.shared_intermediate_size
     if strategy.sequence_parallel:
         sizes["tokens of a sequence"] = recipe.sequence_length
     for what, size in sizes.items():
         if size % ranks:
             yield "strategy.tensor_parallel", f"{ranks} does not divide the {size} {what}"
-
-
-def _whole(spec: ModelSpec, recipe: Recipe) -> Iterator[Mistake]:
-    """What tensor parallel ranks do not split."""
-    name, remedy = "strategy.tensor_parallel", "set it to 1"
-    parts = {
-        "experts": spec.moe is not None,
-        "latent attention": spec.attention.kind == "latent",
-        "a norm over all heads (query_key_norm full)": spec.attention.query_key_norm == "full",
-        "a factored embedding": bool(spec.embedding_size),
-        "multi-token prediction": spec.num_prediction_layers > 0,
-        "dropout": spec.dropout > 0 or spec.attention.dropout > 0,
-        "the loss in pieces (recipe.loss_chunk)": recipe.loss_chunk > 0,
-        "adapters (recipe.lora_rank)": recipe.lora_rank > 0,
-    }
-    yield from (
-        (name, f"{what}: no layer is built that splits it; {remedy}") for what, is_there in parts.items() if is_there
-    )
 
 
 def _of_shards(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Mistake]:
@@ -130,7 +117,7 @@ def _of_shards(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
         yield "recipe.optimizer.kind", f"{kind!r} looks at whole tensors, of which ranks hold shares; use {known}"
     if kind == "sgd" and recipe.optimizer.implementation == "fused":
         yield "recipe.optimizer.implementation", f"{NO_FUSED_SGD}; use foreach or loop"
-    if recipe.loss_chunk:  # it reads the head's weight past the call that would gather it
+    if recipe.loss_chunk and strategy.shard_level:  # it reads the head's weight past the call that would gather it
         yield "recipe.loss_chunk", "a head in shards is gathered as a whole; set it to 0"
-    if spec.num_prediction_layers:
+    if spec.num_prediction_layers and strategy.shard_level:
         yield "model.num_prediction_layers", "a head that is gathered once serves one loss; set it to 0"

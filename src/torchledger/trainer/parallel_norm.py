@@ -30,10 +30,11 @@ class NormOverRanks:
     def __call__(
         self, x: Float[Tensor, "... part"], weight: Tensor | None, bias: Tensor | None, *, is_rms: bool, epsilon: float
     ) -> Float[Tensor, "... part"]:
-        """This rank's part of the normalized vectors."""
+        """This rank's part of the normalized vectors, computed in FP32, in the format of `x`."""
+        wide = x.float()
         if not is_rms:
-            x = x - over_ranks(x.sum(dim=-1, keepdim=True), self.mesh) / self.size
-        square = over_ranks(x.float().square().sum(dim=-1, keepdim=True), self.mesh) / self.size
-        y = x * torch.rsqrt(square + epsilon).to(x.dtype)
+            wide = wide - over_ranks(wide.sum(dim=-1, keepdim=True), self.mesh) / self.size
+        square = over_ranks(wide.square().sum(dim=-1, keepdim=True), self.mesh) / self.size
+        y = wide * torch.rsqrt(square + epsilon)
         y = y if weight is None else y * weight
-        return y if bias is None else y + bias
+        return (y if bias is None else y + bias).to(x.dtype)

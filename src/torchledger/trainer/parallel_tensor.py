@@ -7,7 +7,8 @@ a gathering and a scattering sum (Korthikanti et al., arXiv:2205.05198, section 
 logits.
 
 Parameters are DTensors, so that optimizers, norms and checkpoints know what is whose; modules compute with plain
-tensors, each rank's own (`held`). What is whole on every rank, but sees a share of heads, columns or tokens, has a share
+tensors, each rank's own (`held`). What is whole on every rank, but sees a share of heads, columns or tokens, has a
+share
 of its gradient there: its module says so (`sums`), and whoever reads the gradients adds them up.
 """
 
@@ -182,6 +183,9 @@ def _whole(module: Norm | Linear, mesh: DeviceMesh, *, sums: bool) -> None:
     for name in ("weight", "bias"):
         _place(module, name, mesh, Replicate())
     module.sums = sums
+    if isinstance(module, Linear) and module.rank:
+        _whole(module.lora_a, mesh, sums=sums)
+        _whole(module.lora_b, mesh, sums=sums)
 
 
 def _place(module: nn.Module, name: str, mesh: DeviceMesh, placement: Placement) -> None:
