@@ -21,6 +21,7 @@ from torchledger.tracer import Recorder
 from torchledger.trainer.layout import local_recipe, require_layout
 from torchledger.trainer.process_group import Crew, process_group
 from torchledger.trainer.ranks import Ranks
+from torchledger.trainer.seeds import seed_step
 from torchledger.trainer.step import build_step, micro_batches
 from torchledger.trainer.targets import IGNORED
 
@@ -150,8 +151,11 @@ def data(spec, recipe):
     return (tokens, targets, documents) if recipe.document_mask else (tokens, targets)
 
 
-def steps(spec, recipe, strategy=None, ranks=ALONE):
-    """Losses, gradient norms and final weights of a few steps, and the collectives of the last one."""
+def steps(spec, recipe, strategy=None, ranks=ALONE, begin=None):
+    """Losses, gradient norms and final weights of a few steps, and the collectives of the last one.
+
+    `begin` seeds a step of this number, where not as every rank does.
+    """
     mine = recipe if strategy is None else local_recipe(recipe, strategy)
     share = 0 if strategy is None else ranks.data_rank(strategy.tensor_parallel)
     rows = slice(share * mine.batch_size, (share + 1) * mine.batch_size)
@@ -159,7 +163,9 @@ def steps(spec, recipe, strategy=None, ranks=ALONE):
         step = build_step(spec, mine, strategy=strategy)
     batches = micro_batches(tuple(each[rows] for each in data(spec, mine)), mine.accumulation_steps)
     told, recorder = [], Recorder()
+    stream = 0 if strategy is None else ranks.drawing_rank(strategy)
     for number in range(STEPS):
+        seed_step(recipe.seed, number, stream) if begin is None else begin(number)
         if number < STEPS - 1:
             result = step(batches, number)
         else:

@@ -39,6 +39,7 @@ BIASED = replace(
     tied_embeddings=False,
     moe=MoeSpec(4, 2, 16, shared_intermediate_size=12, shared_gate=True, num_leading_dense_layers=1, scoring="sigmoid"),
 )
+DROPPED = replace(LLAMA, dropout=0.2, attention=replace(LLAMA.attention, dropout=0.3))
 FURTHER = replace(LLAMA, num_prediction_layers=2)
 DEEPSEEK = replace(LATENT, num_prediction_layers=1, moe=MoeSpec(4, 2, 16, shared_intermediate_size=12))
 
@@ -49,6 +50,7 @@ TWICE = replace(RECIPE, accumulation_steps=2)
 AGAIN = replace(RECIPE, recompute="full")
 PIECES = replace(RECIPE, loss_chunk=24)  # 64 tokens: 24, 24 and 16
 ADAPTED = replace(RECIPE, lora_rank=3)
+MATH = replace(RECIPE, attention="math")
 BALANCED = replace(RECIPE, load_balance=0.1)
 
 SPLIT = Strategy(tensor_parallel=2)
@@ -78,6 +80,10 @@ TENSOR_CASES = {
     "split, predicting further": (2, FURTHER, RECIPE, SPLIT),
     "by tokens, predicting further": (2, FURTHER, replace(PIECES, recompute="full"), BY_TOKENS),
     "by tokens, latent attention and a mixture, predicting further": (2, DEEPSEEK, BALANCED, BY_TOKENS),
+    "split, with dropout": (2, DROPPED, MATH, SPLIT),
+    "split, with dropout, run again": (2, DROPPED, replace(MATH, recompute="full", accumulation_steps=2), SPLIT),
+    "split, with dropout, attention run again": (2, DROPPED, replace(MATH, recompute="selective"), SPLIT),
+    "by tokens, with dropout": (2, DROPPED, replace(MATH, recompute="full", accumulation_steps=2), BY_TOKENS),
     "replicas, split, with adapters": (4, LLAMA, ADAPTED, REPLICAS),
     "replicas, split, a mixture": (4, MIXTURE, BALANCED, replace(REPLICAS, micro_batch_size=2)),
     "shards by tokens, a norm over all heads, in pieces": (4, OLMO, PIECES, SHARDS),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.multiprocessing
+from ranked_dropout import DrawnByRanks
 from ranked_steps import CASES, UNEVENLY, rank_of_all, sent, steps
 
 from torchledger.planner.rank_ledger import rank_ledger
@@ -36,7 +37,12 @@ def alone(one_thread):
         times = strategy.data_parallel * mine.accumulation_steps
         if recipe.seed == UNEVENLY.seed and not recipe.load_balance:
             times = 1  # one batch is what several with few targets have to be
-        return steps(spec, replace(recipe, accumulation_steps=times))
+        whole = replace(recipe, accumulation_steps=times)
+        if not spec.has_dropout:
+            return steps(spec, whole)
+        drawn = DrawnByRanks(whole, strategy)
+        with drawn.in_force():
+            return steps(spec, replace(whole, recompute="none"), begin=drawn.begin)
 
     return run
 

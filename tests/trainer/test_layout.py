@@ -27,7 +27,6 @@ TENSOR = Strategy(tensor_parallel=2)
         (Strategy(data_parallel=2, stack="megatron"), {}, "is another trainer"),
         (replace(TENSOR, vocab_parallel=False), {}, "whole embedding"),
         (replace(TENSOR, sequence_parallel=True), {"sequence_length": 15}, "the 15 tokens"),
-        (TENSOR, {"loss_chunk": 4}, "loss in pieces"),
         (TENSOR, {"optimizer": OptimizerSpec(kind="muon")}, "looks at whole tensors"),
         (Strategy(data_parallel=2, shard_level=3), {"optimizer": OptimizerSpec(kind="adafactor")}, "lion, muon, sgd"),
         (Strategy(data_parallel=2, shard_level=3), {"loss_chunk": 4}, "a head in shards"),
@@ -42,13 +41,14 @@ def test_what_cannot_be_is_refused_by_name(strategy, changes, said):
     assert said in str(refused.value)
 
 
-def test_models_that_tensor_parallelism_does_not_split_are_refused():
-    """Several mistakes are told at once."""
-    spec = replace(TINY, moe=MoeSpec(4, 2, 16), attention=AttentionSpec(3, head_size=8, query_key_norm="full"))
+def test_sizes_that_tensor_parallel_ranks_cannot_share_are_refused():
+    """Heads, columns of experts and of those that every token visits: several mistakes are told at once."""
+    spec = replace(TINY, moe=MoeSpec(4, 2, 15, shared_intermediate_size=9), attention=AttentionSpec(3, head_size=8))
     with pytest.raises(SpecError) as refused:
         require_layout(spec, RECIPE, TENSOR, Ranks(0, 2))
-    for said in ("3 attention heads", "experts", "query_key_norm full"):
+    for said in ("3 attention heads", "15 columns of an expert", "9 columns of the shared expert"):
         assert said in str(refused.value)
+    assert "columns of the MLP" not in str(refused.value)  # there is none
 
 
 def test_shares_add_up_to_the_batch():

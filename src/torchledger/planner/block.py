@@ -137,8 +137,8 @@ def _exchanges(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, 
         sums_apart=stack.sums_apart,
         sum_bytes=2 if is_cast else None,
     )
-    # a second run that stops at the last tensor it has to save: of the last sum a norm behind it alone keeps anything
-    ends_early = stack.stops_early and spec.norm.placement == "pre"
+    # a second run that stops at the last tensor it has to save: behind the last sum a norm keeps one, or dropout
+    ends_early = stack.stops_early and spec.norm.placement == "pre" and not spec.dropout
     layer = with_recompute(once, recipe.recompute, without_last_sum=ends_early)
     return (*ends, *layer, *head) if part.kind == "prediction" else layer
 
