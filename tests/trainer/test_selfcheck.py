@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import pytest
@@ -15,9 +14,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def changed(folder, loss):
     """The manifest of a run's newest checkpoint, with another loss of the check written into it."""
-    path = resume_point(folder) / "manifest.json"
-    row = json.loads(path.read_text())
-    path.write_text(json.dumps({**row, "check_loss": loss(row["check_loss"])}))
+    path = resume_point(folder)
+    manifest = Manifest.read(path)
+    (path / "manifest.json").write_text(replace(manifest, check_loss=loss(manifest.check_loss)).to_json())
 
 
 def resumed(folder):

@@ -2,19 +2,20 @@ from torchledger.trainer.spikes import WINDOW
 from torchledger.trainer.tally import Tally
 
 
-def rows(losses, skipped=()):
-    """Rows of steps with these losses, a second each."""
+def rows(losses, skipped=(), seconds=1.0, session=0):
+    """Rows of steps with these losses, a second each, the first three of them warm-up."""
     return [
         {
             "kind": "step",
             "step": step,
             "loss": loss,
             "gradient_norm": None,
-            "seconds": 1.0,
+            "seconds": seconds,
             "data_wait_s": 0.0,
             "num_tokens": 64,
             "warm_up": step < 3,
             "skipped": step in skipped,
+            "session": session,
         }
         for step, loss in enumerate(losses)
     ]
@@ -37,6 +38,24 @@ def test_a_session_of_no_step_has_the_earlier_pace():
     tally = Tally(rows([4.0] * 10), 64, 10)
     assert tally.step_s == 1.0
     assert tally.recent_step_s is None
+
+
+def test_paces_of_two_sessions_are_never_mixed():
+    """Ten steps of 1 s, ten of 4 s after a resume: a third session without steps tells 4 s, the last pace there was."""
+    slow = [{**row, "step": row["step"] + 10} for row in rows([4.0] * 10, seconds=4.0, session=1)]
+    tally = Tally(rows([4.0] * 10) + slow, 64, 20)
+    assert tally.step_s == 4.0
+    assert tally.number == 2
+
+
+def test_a_session_that_only_warmed_up_has_no_pace():
+    """Two steps after a resume are warm-up: what they took is unknown, and the earlier session's pace is not theirs."""
+    tally = Tally(rows([4.0] * 10), 64, 10)
+    add(tally, 10, seconds=9.0)
+    add(tally, 11, seconds=9.0)
+    assert tally.step_s is None
+    only_warm_up = [{**row, "step": row["step"] + 10} for row in rows([4.0] * 2, session=1)]
+    assert Tally(rows([4.0] * 10) + only_warm_up, 64, 12).step_s is None
 
 
 def test_session_and_life_are_counted_apart():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchledger.cli.documented import Documented
+from torchledger.cli.failure import Failed
 from torchledger.cli.output import json_option, note, show, show_json
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ def command(table: Path, output: Path, suggest: int | None, strict: bool, as_jso
     from torchledger.planner.likeness import place
     from torchledger.planner.measured import read_rows
 
+    _require_writable(output)
     rows = [row for row in read_rows(table) if row.step_s is not None]
     chip = _one_chip(table, rows)
     start = default_constants(chip)
@@ -92,6 +95,19 @@ def command(table: Path, output: Path, suggest: int | None, strict: bool, as_jso
     _show((table, output), rows, predicts, (start, fitted), told, as_json=as_json)
     for line in told if as_json else ():  # the screen has them
         note(line)
+
+
+def _require_writable(output: Path) -> None:
+    """Refuse a place that nothing can be saved in, before minutes of fitting.
+
+    Raises:
+        click.UsageError: its folder is missing.
+        Failed: it may not be written to.
+    """
+    if not output.parent.is_dir():
+        raise click.UsageError(f"cannot save {output}: there is no folder {output.parent}")
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise Failed(f"cannot save {output}: it may not be written to")
 
 
 def _show(

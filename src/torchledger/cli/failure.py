@@ -5,6 +5,7 @@
 2    wrong usage or configuration
 3    does not fit
 4    `compare` beyond tolerance
+129  the terminal hung up
 130  interrupted
 143  terminated
 """
@@ -22,6 +23,7 @@ DOES_NOT_FIT = 3
 BEYOND_TOLERANCE = 4
 INTERRUPTED = 130
 TERMINATED = 143
+SIGNALLED = 128  # and the number of the signal, as shells have it: 129, 130 or 143
 
 
 class DoesNotFit(click.ClickException):
@@ -76,7 +78,13 @@ def _shown(error: click.ClickException) -> str:
 
 
 # By name, because knowing the class would load torch. Whoever is no exception here is a wrong question.
-_CODES = {"NonFinite": FAILED, "CheckpointError": FAILED, "OutOfMemory": DOES_NOT_FIT, "NothingFits": DOES_NOT_FIT}
+_CODES = {
+    "NonFinite": FAILED,
+    "CheckpointError": FAILED,
+    "RankLost": FAILED,
+    "OutOfMemory": DOES_NOT_FIT,
+    "NothingFits": DOES_NOT_FIT,
+}
 
 
 def _code_of(error: ValueError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -32,10 +33,19 @@ class Live:
         self._stream = stream or sys.stderr
         self._overwrites = self._stream.isatty() if on_terminal is None else on_terminal
         self._is_drawn = False
+        self._is_read = True
         self._num_devices = 1
 
     def show(self, event: Event) -> None:
-        """Draw one event."""
+        """Draw one event. Where nobody can read any more (a closed pipe, a terminal that hung up), nothing is drawn."""
+        if not self._is_read:
+            return
+        try:
+            self._draw(event)
+        except OSError:  # training is worth more than being watched
+            self._is_read = False
+
+    def _draw(self, event: Event) -> None:
         # by name: the classes stand in a room that loads torch, and a log reader needs none of it
         match type(event).__name__:
             case "Step":
@@ -58,9 +68,10 @@ class Live:
 
     def close(self) -> None:
         """Leave the last line standing."""
-        if self._is_drawn:
-            self._stream.write("\n")
-            self._stream.flush()
+        if self._is_drawn and self._is_read:
+            with contextlib.suppress(OSError):
+                self._stream.write("\n")
+                self._stream.flush()
             self._is_drawn = False
 
     def _step(self, event: Step) -> None:

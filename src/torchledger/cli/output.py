@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -43,9 +44,10 @@ def show_json(command: str, question: Mapping[str, Any], answer: Any, assumption
 
 
 def note(text: str) -> None:
-    """Tell the user something beside the answer, on stderr; nothing under `--quiet`."""
+    """Tell the user something beside the answer, on stderr; nothing under `--quiet`, or where nobody reads any more."""
     if not _flag("quiet"):
-        click.echo(text, err=True)
+        with contextlib.suppress(OSError):
+            click.echo(text, err=True)
 
 
 def style_of(stream: TextIO, environment: Mapping[str, str], *, no_color: bool = False) -> Style:

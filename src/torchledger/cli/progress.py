@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TextIO
@@ -54,16 +55,20 @@ class Progress:
         if self._foretells:
             left = format_duration((now - self._begin) * (1 - share) / share) if share > 0 else "unknown"
             told.append(f"{left} left")
-        if self._overwrites:
-            self._stream.write(f"{_ERASE}{what}  {bar(share, 24)}  {'  '.join(told)}")
-            self._is_drawn = True
-        else:
-            self._stream.write(f"{what}: {', '.join(told)}\n")
-        self._stream.flush()
+        try:
+            if self._overwrites:
+                self._stream.write(f"{_ERASE}{what}  {bar(share, 24)}  {'  '.join(told)}")
+                self._is_drawn = True
+            else:
+                self._stream.write(f"{what}: {', '.join(told)}\n")
+            self._stream.flush()
+        except OSError:  # nobody reads any more: the work is worth more than being watched
+            self._quiet = True
 
     def close(self) -> None:
         """Take the bar away."""
         if self._is_drawn:
-            self._stream.write(_ERASE)
-            self._stream.flush()
+            with contextlib.suppress(OSError):
+                self._stream.write(_ERASE)
+                self._stream.flush()
             self._is_drawn = False

@@ -48,7 +48,7 @@ def leading(crew: Crew | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if crew is not None and not crew.has_told(_BEGIN):
+        if crew is not None and _BEGIN not in crew.told:
             crew.tell(_BEGIN, None)
 
 
@@ -79,7 +79,7 @@ def follow(crew: Crew) -> int:
         The exit code.
     """
     from torchledger import config
-    from torchledger.cli.failure import INTERRUPTED, TERMINATED
+    from torchledger.cli.failure import SIGNALLED
     from torchledger.cli.measurement import measure_steps
     from torchledger.trainer import RunConfig, resolve, train
     from torchledger.trainer.events import Event, Finished, Interrupted
@@ -99,7 +99,7 @@ def follow(crew: Crew) -> int:
         if isinstance(last, Finished):
             measure_steps(setup)
     if isinstance(last, Interrupted):
-        return TERMINATED if last.signal == 15 else INTERRUPTED
+        return SIGNALLED + last.signal
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchledger.cli.documented import Documented
-from torchledger.cli.failure import INTERRUPTED, TERMINATED, DoesNotFit, Failed
+from torchledger.cli.failure import SIGNALLED, DoesNotFit, Failed
 from torchledger.cli.live import Live
 from torchledger.cli.output import is_quiet, json_option, note, show, show_json
 from torchledger.cli.progress import Progress
@@ -47,17 +48,20 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """Predict a training run, run it, and close the books.
 
     FILE is a run's TOML; without it the embedded default trains a small model on Python's standard library. Exit code 3
-    when the predicted peak is more than the free memory; 130 after Ctrl-C, 143 after SIGTERM, with everything saved.
+    when the predicted peak is more than the free memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after the terminal
+    hung up, with everything saved.
     """
     from torchledger.cli.torchrun import find_crew, follow, leading, leave
+    from torchledger.trainer.launcher import following
 
     crew = find_crew()
-    if crew is not None and not crew.ranks.is_first:
-        leave(follow(crew))
-    with leading(crew):
-        code = _lead(options, crew)
-    if crew is not None:
-        leave(code)
+    with contextlib.nullcontext() if crew is None else following():
+        if crew is not None and not crew.ranks.is_first:
+            leave(follow(crew))
+        with leading(crew):
+            code = _lead(options, crew)
+        if crew is not None:
+            leave(code)
     ctx.exit(code)
 
 
@@ -95,7 +99,7 @@ def _run(
             _close(prediction, folder, last, options["as_json"])  # type: ignore[arg-type]
             return 0
     _tell_resume(last, folder)  # type: ignore[arg-type]
-    return TERMINATED if last.signal == 15 else INTERRUPTED  # type: ignore[union-attr]
+    return SIGNALLED + last.signal  # type: ignore[union-attr]
 
 
 def _begin(options: dict[str, Any], crew: Crew | None) -> tuple[Setup, RunFolder | None, Path | None]:

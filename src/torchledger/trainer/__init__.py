@@ -27,17 +27,19 @@
              precision, narrowing, loss_scale              which formats
              optimizer, one_by_one, update_rules, muon, eight_bit
     run      run_config, setup, identity, environment      what is asked, what it comes to
-             resume                                        whether it may go on
+             resume, fallback                              whether it may go on, and from which checkpoint
              loop, session, validation, interrupts, events what happens
              tally, counters, spikes, oddities, utilization what the steps add up to, what is wrong with them
              questions, choices                            multiple choice
              determinism                                   what does not repeat is refused
              compiled                                      layers through torch.compile
              run_folder, metrics, checkpoint, manifest     what stays
+             locks                                         one process in a folder at a time
              saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
              selfcheck, export                             whether it came back; its weights as one file
              sample                                        what it writes
     ranks    ranks, layout, process_group                  which process of how many, what each runs
+             agreement, lost_ranks, launcher               what one finds all act on; the end of another, of torchrun
              parallel, parallel_data, parallel_tensor      a model spread over them
              parallel_stream, parallel_head, parallel_norm what ranks that split matrices tell each other
              held                                          what a rank computes with of a parameter
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
         Nondeterministic,
         NonFinite,
         OutOfMemory,
+        RankLost,
         ResumeRefused,
         RunFolderError,
         SetupError,
@@ -108,6 +111,7 @@ _MODULES = {
         "NonFinite",
         "Nondeterministic",
         "OutOfMemory",
+        "RankLost",
         "ResumeRefused",
         "RunFolderError",
         "SetupError",
@@ -165,6 +169,7 @@ __all__ = [
     "PrecisionError",
     "PrepareError",
     "PreparedData",
+    "RankLost",
     "ResumeRefused",
     "RunConfig",
     "RunFolder",

@@ -10,6 +10,7 @@ TrainError(ValueError)
     NonFinite           a loss or gradient that is not a number
     OutOfMemory         the device has no memory left
     Nondeterministic    deterministic mode met an operation that does not repeat
+    RankLost            another rank has ended
 """
 
 from pathlib import Path
@@ -21,6 +22,7 @@ __all__ = [
     "NonFinite",
     "Nondeterministic",
     "OutOfMemory",
+    "RankLost",
     "ResumeRefused",
     "RunFolderError",
     "SetupError",
@@ -105,4 +107,20 @@ class OutOfMemory(TrainError):
         super().__init__(
             f"out of memory at {when}{asked}; raise recipe.accumulation_steps (smaller micro-batches), set "
             "recipe.recompute to full, or shorten recipe.sequence_length"
+        )
+
+
+class RankLost(TrainError):
+    """Another rank has ended, or cannot be reached any more.
+
+    Attributes:
+        checkpoint: the last whole checkpoint, if there is one.
+    """
+
+    def __init__(self, reason: str, checkpoint: Path | None) -> None:
+        self.checkpoint = checkpoint
+        left = "there is no checkpoint yet" if checkpoint is None else f"the last whole checkpoint is {checkpoint}"
+        super().__init__(
+            f"another rank has ended or cannot be reached: training stopped, {left}; look at what that rank said "
+            f"({reason})"
         )

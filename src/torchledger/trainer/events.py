@@ -75,6 +75,7 @@ class Step:
         document_pairs: Σ Lᵢ² over the documents in the step's sequences, out of B·T² pairs of tokens; nothing where
             documents are not kept apart.
         skipped: whether loss or gradient norm was no number, so that nothing was updated.
+        session: which session of the run did it, from 0; a resume begins another.
     """
 
     step: int
@@ -95,6 +96,7 @@ class Step:
     remaining_s: float
     document_pairs: int | None = None
     skipped: bool = False
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,8 @@ class Finished:
         initial_loss: loss of the very first update, before it.
         final_loss: loss of the last one.
         validation_loss: after the last one.
-        step_s: median seconds of this session's steps, warm-up left out; nothing where none remains.
+        step_s: median seconds of this session's steps, warm-up left out; nothing where none remains. Of a session
+            without steps, of the last that had some, unless something has changed since.
         tokens_per_s: at that median.
         mfu: at that median.
         mfu_causal: at that median, with only the pairs of tokens counted that the mask lets see each other.

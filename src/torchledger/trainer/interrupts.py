@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag that is read between two steps, so that nothing is cut in the middle."""
+"""Ctrl-C, SIGTERM and a terminal that hangs up, as a flag that is read between two steps: nothing is cut in two."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 __all__ = ["Interrupts"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)))
 
 #: Who starts several processes passes a signal on to each, which a terminal has sent them already: it is the same one.
 ECHO_S = 10.0
@@ -18,7 +18,8 @@ ECHO_S = 10.0
 class Interrupts:
     """While inside, the first signal is noted and the second does what it did before (Ctrl-C raises).
 
-    Outside the main thread Python allows no handlers; then nothing is noted.
+    Outside the main thread Python allows no handlers; then nothing is noted. Where a hang-up is ignored (`nohup`), it
+    stays so.
 
     Of several processes each notes its own, and all act on what they agree on: another signal within ten seconds of the
     first is its echo, a later one does what it did before.
@@ -48,7 +49,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS if _is_heard(number)}
         return self
 
     def __exit__(
@@ -70,3 +71,8 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
+
+
+def _is_heard(number: int) -> bool:
+    """Whether to note a signal: Ctrl-C and SIGTERM always (a shell's background jobs are begun ignoring the first)."""
+    return number in {signal.SIGINT, signal.SIGTERM} or signal.getsignal(number) is not signal.SIG_IGN

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from torchledger.trainer.determinism import deterministic
 from torchledger.trainer.environment import environment
-from torchledger.trainer.errors import CheckpointError, NonFinite
+from torchledger.trainer.errors import NonFinite
 from torchledger.trainer.events import Event, Interrupted, Step
+from torchledger.trainer.fallback import newest_whole
 from torchledger.trainer.interrupts import Interrupts
+from torchledger.trainer.lost_ranks import telling_lost_ranks
 from torchledger.trainer.oddities import impossible_mfu, unusual_start
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.session import Session
@@ -40,14 +42,10 @@ def resume_point(folder: RunFolder) -> Path:
     """The checkpoint that a resumed run goes on from: the newest whole one.
 
     Raises:
-        CheckpointError: there is none; the run has to begin anew, in a new folder.
+        CheckpointError: there is none; the run has to begin anew, in a new folder. What is wrong with those that are
+            there is named.
     """
-    from torchledger.trainer.checkpoint import latest_checkpoint
-
-    latest = latest_checkpoint(folder.checkpoints)
-    if latest is None:
-        raise CheckpointError(f"no whole checkpoint in {folder.checkpoints}; begin a new run")
-    return latest
+    return newest_whole(folder.checkpoints)
 
 
 def train(
@@ -66,7 +64,8 @@ def train(
     Args:
         setup: the run, from `resolve`.
         folder: its folder, from `new_run` or `RunFolder.open`.
-        checkpoint: where to go on from (`resume_point`); nothing begins anew.
+        checkpoint: where to go on from (`resume_point`); nothing begins anew. Where it is damaged, the newest before it
+            that loads is taken, and a warning names both.
         allow_changes: go on from a checkpoint whose run differs in what decides bits; each change is warned of.
         yardstick: what MFU and HFU are measured by; nothing is known of them without.
 
@@ -76,13 +75,14 @@ def train(
         Nondeterministic: deterministic mode, and an operation that is not.
         OutOfMemory: the device has no memory left.
         CheckpointError: a checkpoint cannot be saved (a full disk; earlier ones are whole) or read, or does not fit.
+        RankLost: another rank has ended.
         RunFolderError: another process trains in the folder, or it cannot be written to.
         TokenFileError: the data cannot be read, or has an id beyond the vocabulary.
     """
     first = setup.ranks.is_first
     lock = folder.locked() if first else contextlib.nullcontext()
     fixed = deterministic(setup.config.deterministic)
-    with lock, fixed, Interrupts(shared=not setup.ranks.is_alone) as interrupts:
+    with lock, fixed, Interrupts(shared=not setup.ranks.is_alone) as interrupts, telling_lost_ranks(folder):
         session = Session(
             setup,
             folder,
@@ -96,8 +96,8 @@ def train(
             yield session.started()
             for change in session.changes:
                 yield session.warn(session.first_step, f"not bit for bit the uninterrupted run: {change}")
-            if session.self_check:
-                yield session.warn(session.first_step, session.self_check)
+            for words in session.oddities:
+                yield session.warn(session.first_step, words)
             yield from _steps(session, interrupts)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,10 @@ from torchledger.trainer.seeds import STREAMS
 __all__ = ["MANIFEST_NAME", "Manifest", "StoredFile", "StoredTensor", "checksum", "part_of"]
 
 MANIFEST_NAME = "manifest.json"
-SCHEMA = "torchledger.checkpoint/2"
-OLD_SCHEMA = "torchledger.checkpoint/1"  # one process; checksums of whole files in place of single tensors
+SCHEMA = "torchledger.checkpoint/3"
+#: /1: one process; checksums of whole files in place of single tensors. /2: no checksum of the page itself.
+OLD_SCHEMAS = frozenset({"torchledger.checkpoint/1", "torchledger.checkpoint/2"})
+_SUM = re.compile(rb',\n "crc32": (\d+)\n}\n$')  # the page's own, in its last line
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Manifest:
         return replace(self, files=dict(files))
 
     def to_json(self) -> str:
-        """The content of the manifest's file: one line for each thing it says, one for each file."""
+        """The content of the manifest's file: a line for each thing it says, one for each file, one for its sum."""
         recipe = self.identity.recipe
         row = {
             "schema": SCHEMA,
@@ -118,7 +121,8 @@ class Manifest:
             "check_loss": self.check_loss,
         }
         files = ",\n".join(f"  {json.dumps(name)}: {_file_json(file)}" for name, file in self.files.items())
-        return json.dumps(row, indent=1).removesuffix("\n}") + ',\n "files": {\n' + files + "\n }\n}\n"
+        page = json.dumps(row, indent=1).removesuffix("\n}") + ',\n "files": {\n' + files + "\n }"
+        return f'{page},\n "crc32": {zlib.crc32(page.encode())}\n}}\n'
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -129,8 +133,10 @@ class Manifest:
         """
         path = folder / MANIFEST_NAME
         try:
-            row = json.loads(path.read_text("utf-8"))
+            content = path.read_bytes()
+            row = json.loads(content.decode("utf-8"))
             manifest = cls._from_row(row)
+            _check_page(content, row["schema"])
         except (FileNotFoundError, NotADirectoryError):
             raise CheckpointError(f"no checkpoint at {folder} ({MANIFEST_NAME} is missing)") from None
         except OSError as error:
@@ -142,8 +148,9 @@ class Manifest:
 
     @classmethod
     def _from_row(cls, row: Mapping[str, Any]) -> Self:
-        if row["schema"] not in {SCHEMA, OLD_SCHEMA}:
-            raise ValueError(f"schema {row['schema']!r}; this torchledger reads {SCHEMA!r} and {OLD_SCHEMA!r}")
+        if row["schema"] not in {SCHEMA, *OLD_SCHEMAS}:
+            known = ", ".join(sorted({SCHEMA, *OLD_SCHEMAS}))
+            raise ValueError(f"schema {row['schema']!r}; this torchledger reads {known}")
         files = {
             name: StoredFile(
                 int(file["num_bytes"]),
@@ -176,6 +183,19 @@ def _file_json(file: StoredFile) -> str:
     if file.crc32 is not None:
         row["crc32"] = file.crc32
     return json.dumps({**row, "tensors": {name: tensor.to_row() for name, tensor in file.tensors.items()}})
+
+
+def _check_page(content: bytes, schema: str) -> None:
+    """The page's own checksum: a changed digit in it would be a page as good as any other.
+
+    Raises:
+        ValueError: it does not match.
+    """
+    found = _SUM.search(content)
+    if schema in OLD_SCHEMAS and found is None:
+        return
+    if found is None or schema in OLD_SCHEMAS or int(found[1]) != zlib.crc32(content[: found.start()]):
+        raise ValueError("its checksum does not match what it says")
 
 
 def _check_whole(folder: Path, manifest: Manifest) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,16 +23,25 @@ class MetricsWriter:
             steps are run again.
         first_step: the update that comes next.
 
+    Attributes:
+        damage: what was wrong with rows before the last, in words; empty where nothing was. They are left out, and the
+            file as it was is kept beside the new one: a run goes on from its checkpoints, and needs no row to.
+
     Raises:
         RunFolderError: a full disk, or a folder that cannot be written to.
     """
 
     def __init__(self, path: Path, first_step: int) -> None:
         self._path = path
+        self.damage = ""
         try:
             if path.exists():
-                kept = [row for row in read_metrics(path) if _belongs_before(row, first_step)]
-                write_text(path, "".join(_line(row) for row in kept))
+                rows, damaged = _rows_of(path)
+                if damaged:
+                    kept_as = path.with_name(f"{path.stem}.damaged{path.suffix}")
+                    shutil.copyfile(path, kept_as)
+                    self.damage = f"{path} was damaged at line {_listed(damaged)}, which is left out; kept as {kept_as}"
+                write_text(path, "".join(_line(row) for row in rows if _belongs_before(row, first_step)))
             self._stream = path.open("a", encoding="utf-8")
         except OSError as error:
             raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
@@ -44,6 +55,18 @@ class MetricsWriter:
         try:
             self._stream.write(_line(row))
             self._stream.flush()
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def sync(self) -> None:
+        """Put the rows so far on disk, where a power cut leaves them.
+
+        Raises:
+            RunFolderError: a full disk.
+        """
+        try:
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
         except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
 
@@ -70,18 +93,34 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         RunFolderError: it cannot be read, or a row before the last is damaged.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        rows, damaged = _rows_of(path)
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror}") from error
-    rows = []
+    if damaged:
+        raise RunFolderError(
+            f"{path} is damaged at line {_listed(damaged)}; torchledger train --resume {path.parent} leaves it out"
+        )
+    return rows
+
+
+def _rows_of(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """The rows that are whole, and the numbers of the lines that are not; a last line that is cut is neither."""
+    rows, damaged = [], []
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line.decode("utf-8"))
         except ValueError:
-            if number == len(lines):
-                break
-            raise RunFolderError(f"{path} is damaged at line {number}") from None
-    return rows
+            row = None
+        if isinstance(row, dict) and isinstance(row.get("kind"), str) and isinstance(row.get("step", 0), int):
+            rows.append(row)
+        elif number < len(lines):
+            damaged.append(number)
+    return rows, damaged
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
 
 
 def _belongs_before(row: Mapping[str, Any], first_step: int) -> bool:

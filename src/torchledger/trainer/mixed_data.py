@@ -12,6 +12,7 @@ from torchledger.trainer.mixture import Mixture
 from torchledger.trainer.run_config import MixturePart, TokenFileConfig
 from torchledger.trainer.run_data import RunData, open_run_data
 from torchledger.trainer.tokenfile import TokenFile
+from torchledger.units import format_number
 
 __all__ = ["MixedPart", "data_identity", "mixture_words", "open_mixture"]
 
@@ -65,9 +66,8 @@ def mixture_words(
     words = []
     for data, share in zip((first, *(part.data for part in parts)), mixture.shares, strict=True):
         epochs = num_samples * share / ((data.train.num_tokens - 1) // sequence_length)
-        words.append(
-            f"{share:.4g} of the sequences are from {data.place}, which the run passes over {epochs:.2f} times"
-        )
+        times = format_number(epochs)
+        words.append(f"{share:.4g} of the sequences are from {data.place}, which the run passes over {times} times")
     unknown = [str(data.place) for data in (first, *(part.data for part in parts)) if data.tokenizer_hash is None]
     if unknown:
         words.append(f"the tokenizer of {', '.join(unknown)} is not known: it is taken to be that of the other parts")

@@ -17,6 +17,7 @@ from jaxtyping import Int64
 from torchledger.trainer import durable
 from torchledger.trainer.encoding import encode_groups, groups
 from torchledger.trainer.entropy import unigram_counts, unigram_cross_entropy, unigram_entropy
+from torchledger.trainer.locks import Taken, alone
 from torchledger.trainer.pieces import Piece, pieces
 from torchledger.trainer.prepared import (
     SOURCES_NAME,
@@ -49,6 +50,7 @@ from torchledger.trainer.unfinished import Journal, Unfinished
 __all__ = ["DEFAULT_VOCAB_SIZE", "prepare"]
 
 DEFAULT_VOCAB_SIZE = 4096
+LOCK_NAME = ".prepare.lock"
 RECIPE = 2  # raised whenever the same inputs would give other tokens
 
 TRAINING_BYTES = 1 << 28  # a tokenizer of a few thousand tokens learns nothing more from more text than this
@@ -100,8 +102,9 @@ def prepare(
             `encoding`), to draw a bar.
 
     Raises:
-        PrepareError: no text, too little text, a fraction or vocabulary out of range, a folder that cannot be written
-            to, a full disk. Files already in `out_dir` are replaced only when the new ones are whole.
+        PrepareError: no text, too little text, a fraction or vocabulary out of range, a full disk, a folder that cannot
+            be written to, or that another process prepares (its number and host are told). Files already in `out_dir`
+            are replaced only when the new ones are whole.
     """
     _require_possible(validation_fraction, num_workers)
     folder = Path(out_dir)
@@ -114,9 +117,16 @@ def prepare(
         if reused is not None:
             return reused
         folder.mkdir(parents=True, exist_ok=True)
-        split = choose_split(sources, validation_fraction, seed)
-        work = _Work(sources, split, text_field, folder, inputs_hash, num_workers or _workers(sources), progress)
-        return _prepare(str(source), work, choice)
+        with alone(folder / LOCK_NAME, leave=False):
+            reused = _find_earlier(folder, inputs_hash)  # another process may have finished it meanwhile
+            if reused is not None:
+                return reused
+            split = choose_split(sources, validation_fraction, seed)
+            work = _Work(sources, split, text_field, folder, inputs_hash, num_workers or _workers(sources), progress)
+            return _prepare(str(source), work, choice)
+    except Taken as taken:
+        holder = f" ({taken.holder})" if taken.holder else ""
+        raise PrepareError(f"another process is preparing {folder} right now{holder}; wait for it, or end it") from None
     except (SourceError, TokenFileError, TokenizerError) as error:
         raise PrepareError(str(error)) from error
     except OSError as error:

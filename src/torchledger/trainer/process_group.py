@@ -4,7 +4,7 @@ import contextlib
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,20 +27,19 @@ class Crew:
 
     Attributes:
         ranks: which process this is.
-        store: torch's store of keys and values.
+        store: torch's store of keys and values. It may end before we do, with the process that started us.
+        told: what this rank has told.
     """
 
     ranks: Ranks
     store: Store
+    told: set[str] = field(default_factory=set)
 
     def tell(self, what: str, value: Any) -> None:
         """Rank 0 says something, once, to all others."""
         assert self.ranks.is_first
         self.store.set(f"torchledger/{what}", json.dumps(value))
-
-    def has_told(self, what: str) -> bool:
-        """Whether rank 0 has said it."""
-        return self.store.check([f"torchledger/{what}"])
+        self.told.add(what)
 
     def hear(self, what: str) -> Any:
         """What rank 0 says; waits until it does.

@@ -12,9 +12,7 @@ runs/
 
 import contextlib
 import datetime as dt
-import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import Any, Self
 from torchledger import config as configs
 from torchledger.trainer.durable import write_text
 from torchledger.trainer.errors import RunFolderError
+from torchledger.trainer.locks import Taken, alone
 from torchledger.trainer.run_config import RunConfig
 
 __all__ = ["RunFolder"]
@@ -147,32 +146,19 @@ class RunFolder:
         """While inside, no other process may train in this folder. A killed process leaves no lock behind.
 
         Raises:
-            RunFolderError: another process trains in it, or the folder cannot be written to.
+            RunFolderError: another process trains in it (its number and host are told), or it cannot be written to.
         """
-        try:
-            handle = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
-        try:
-            _lock(handle, self.path)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(alone(self.path / _LOCK_NAME))
+            except Taken as taken:
+                holder = f" ({taken.holder})" if taken.holder else ""
+                raise RunFolderError(
+                    f"another process is training in {self.path} right now{holder}; wait for it, or end it"
+                ) from None
+            except OSError as error:
+                raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
             yield
-        finally:
-            os.close(handle)
-
-
-def _lock(handle: int, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RunFolderError(f"another process is training in {path} right now; wait for it, or end it") from None
-    except OSError as error:
-        # Some cluster file systems are mounted without locks; the lock only guards against two trainers at once.
-        if error.errno not in {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}:
-            raise
 
 
 def _unused(path: Path) -> Path:

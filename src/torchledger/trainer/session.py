@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from torchledger.trainer.activation_scale import activation_scales, unusual_scale
-from torchledger.trainer.checkpoint import latest_checkpoint, load_extra, load_optimizer, load_weights
+from torchledger.trainer.agreement import any_rank
+from torchledger.trainer.checkpoint import latest_checkpoint
 from torchledger.trainer.choices import answer
 from torchledger.trainer.compiled import compile_layers
 from torchledger.trainer.determinism import nondeterministic
 from torchledger.trainer.errors import CheckpointError, NonFinite, OutOfMemory, TrainError
 from torchledger.trainer.events import Answered, Evaluated, Finished, Sampled, Saved, Spiked, Started, Step, Warned
-from torchledger.trainer.identity import Change
 from torchledger.trainer.interrupts import Interrupts
 from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.metrics import MetricsWriter, read_metrics
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.questions import read_questions
 from torchledger.trainer.resident import ResidentGauge, peak_resident_bytes
-from torchledger.trainer.resume import resume_changes
+from torchledger.trainer.resume import resume
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.trainer.sample import sample
 from torchledger.trainer.saving import Saver
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.seeds import seed_step
-from torchledger.trainer.selfcheck import check_loss, compare
+from torchledger.trainer.selfcheck import check_loss
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import StepResult, build_step, micro_batches
 from torchledger.trainer.stream import training_batches, validation_batches
@@ -73,7 +73,7 @@ class Session:
         allow_changes: bool,
         yardstick: Yardstick,
     ) -> None:
-        self.setup, self.folder, self.checkpoint = setup, folder, checkpoint
+        self.setup, self.folder = setup, folder
         self._begin = time.perf_counter()
         self._yardstick = yardstick
         try:
@@ -82,11 +82,12 @@ class Session:
                 self.step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy, weights=weights)
             if setup.is_compiled:
                 compile_layers(self.step.model)
-            self.changes: tuple[Change, ...] = ()
-            self.self_check = ""
-            self.first_step = self._load(checkpoint, allow_changes) if checkpoint is not None else 0
+            resumed = resume(self.step, setup, checkpoint, self._group(), allow_changes=allow_changes)
         except (RuntimeError, MemoryError) as error:
             raise _in_our_words(error, None) from error
+        self.first_step, self.checkpoint, self.changes = resumed.first_step, resumed.checkpoint, resumed.changes
+        #: What there is to say of the files that the run goes on from, in words.
+        self.oddities = list(resumed.oddities)
         config = setup.config
         self._questions = read_questions(config.choices) if config.choices is not None else ()
         self._saver = Saver(
@@ -99,6 +100,8 @@ class Session:
         self.batches = training_batches(setup, self.first_step)
         self.validation = validation_batches(setup)
         self._writer = MetricsWriter(folder.metrics_path, self.first_step) if setup.ranks.is_first else None
+        if self._writer is not None and self._writer.damage:
+            self.oddities.append(self._writer.damage)
         self._wait_for_all()  # nobody reads what the first rank has not cut off yet
         rows = read_metrics(folder.metrics_path)
         self.tally = Tally(rows, setup.recipe.tokens_per_step, self.first_step)
@@ -210,6 +213,8 @@ class Session:
         self._require_finite(done)
         metrics = {"loss": self.tally.final_loss, "validation_loss": self.validation_loss}
         check = check_loss(self.step, self.setup.device)
+        if self._writer is not None:
+            self._writer.sync()  # a checkpoint outlives a power cut: so must the rows of what led to it
         manifest = Manifest(done, self.setup.identity, metrics, check_loss=check)
         try:
             self._saver.save(self.step.model, self.step.optimizer, manifest, self.step.state())
@@ -253,7 +258,8 @@ class Session:
         """The figures of the session."""
         assert self.checkpoint is not None
         assert self.validation_loss is not None
-        tally, yardstick, step_s = self.tally, self._yardstick, self.tally.step_s
+        tally, yardstick = self.tally, self._yardstick
+        step_s = tally.step_s if tally.session.num_steps or not self.changes else None
         return Finished(
             step=done,
             initial_loss=tally.initial_loss,
@@ -312,24 +318,9 @@ class Session:
             return
         own = [getattr(p, "to_local", lambda p=p: p)() for p in self.step.model.parameters()]
         with torch.no_grad():
-            wrong = torch.tensor(float(not all(bool(each.isfinite().all()) for each in own)), device=self.setup.device)
-        if self._group() is not None:  # all ranks stop, or none
-            from torch.distributed import all_reduce
-
-            all_reduce(wrong)
-        if wrong.item():
+            is_wrong = not all(bool(each.isfinite().all()) for each in own)
+        if any_rank(is_wrong, self.setup.device, self._group()):  # all ranks stop, or none
             raise NonFinite("weights", None, done - 1, self.last_good_checkpoint())
-
-    def _load(self, checkpoint: Path, allow_changes: bool) -> int:
-        self.changes = resume_changes(checkpoint, self.setup, allow_changes=allow_changes)
-        manifest = load_weights(checkpoint, self.step.model, self._group())
-        load_optimizer(checkpoint, manifest, self.step.model, self.step.optimizer, self._group())
-        if self.step.loss_scale is not None:
-            self.step.load(load_extra(checkpoint, manifest))
-        loss = check_loss(self.step, self.setup.device)
-        precision = self.setup.recipe.precision
-        self.self_check = compare(str(checkpoint), manifest, loss, precision, is_same=not self.changes)
-        return manifest.step
 
     def _update(self, step: int) -> StepResult:
         recipe = self.setup.recipe
@@ -364,6 +355,7 @@ class Session:
             warm_up=tally.is_warm_up(step),
             remaining_s=(recipe.num_steps - step - 1) * (tally.recent_step_s or seconds),
             skipped=skipped,
+            session=tally.number,
         )
 
 

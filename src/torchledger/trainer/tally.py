@@ -44,6 +44,7 @@ class Tally:
         final_loss: of the last one.
         streak: steps in a row, up to now, that were skipped.
         session: what this session did.
+        number: of this session in the run's life, from 0; one that does no step leaves no trace, and none is counted.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], tokens_per_step: int, first_step: int) -> None:
@@ -55,7 +56,13 @@ class Tally:
             self.streak = self.streak + 1 if row.get("skipped") else 0
         self.session = Counters()
         self._earlier = Counters.of_rows(rows, tokens_per_step)
-        self._earlier_seconds = [row["seconds"] for row in steps if not row["warm_up"] and not row.get("skipped")]
+        last = steps[-1].get("session", 0) if steps else -1
+        self.number: int = last + 1
+        self._earlier_seconds = [
+            row["seconds"]
+            for row in steps
+            if row.get("session", 0) == last and not row["warm_up"] and not row.get("skipped")
+        ]
         recent = steps[-2 * WINDOW :]  # the second half is judged by a whole window, the first fills it
         self._watches = {
             "loss": SpikeWatch(row["loss"] for row in recent),
@@ -71,8 +78,12 @@ class Tally:
 
     @property
     def step_s(self) -> float | None:
-        """Median seconds of this session's steps (if none, of earlier ones), warm-up and skipped steps left out."""
-        seconds = self._seconds or self._earlier_seconds
+        """Median seconds of this session's steps, warm-up and skipped ones left out; nothing where none are left.
+
+        Of a session without steps, those of the last that had some. Two sessions are never mixed: threads, ranks, batch
+        or machine may have been others.
+        """
+        seconds = self._seconds if self.session.num_steps else self._earlier_seconds
         return statistics.median(seconds) if seconds else None
 
     @property

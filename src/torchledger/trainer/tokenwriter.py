@@ -1,7 +1,6 @@
 """Token files, written: streamed in bounded memory, every id checked, and in place only when whole."""
 
 import contextlib
-import errno
 import hashlib
 import os
 import sys
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from torchledger.trainer.durable import partial_path, publish
+from torchledger.trainer.locks import Taken, take
 from torchledger.trainer.tokenheader import HEADER_BYTES, TokenFileError, TokenFileHeader, dtype_for
 
 __all__ = ["TokenFileWriter"]
@@ -215,27 +215,15 @@ def _open_alone(partial: Path, *, keep_bytes: int) -> BinaryIO:
     while True:
         stream = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b")
         try:
-            _lock(stream, partial)
+            take(stream.fileno())
             with contextlib.suppress(FileNotFoundError):
                 if os.fstat(stream.fileno()).st_ino == partial.stat().st_ino:
                     stream.truncate(min(keep_bytes, partial.stat().st_size))
                     return stream
+        except Taken:
+            stream.close()
+            raise TokenFileError(f"another process is writing {partial} right now; wait for it, or end it") from None
         except BaseException:
             stream.close()
             raise
         stream.close()
-
-
-def _lock(stream: BinaryIO, partial: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows refuses to rename a file that another writer has open, which protects it as well
-        return
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise TokenFileError(f"another process is writing {partial} right now; wait for it, or end it") from None
-    except OSError as error:
-        # Some cluster file systems are mounted without locks; the lock only guards against two writers at once.
-        if error.errno not in {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}:
-            raise
