@@ -107,8 +107,8 @@ def fit(
     seen = _Seen([predict for predict, _ in rows], [math.log(t) for _, t in rows], told, places).weighed(told)
     names = tuple(name for name in spreads if getattr(start, name) is not None)
     free = {name: spreads[name] for name in names}
-    first, alone = _left_over(seen, start), _held_out(seen, start, free)
-    before, held_out = mean_error(first), None if alone is None else mean_error(alone)
+    first = _left_over(seen, start)
+    alone = _foretold(seen, start, free) if 1 < len(rows) <= _FEW else None
     if alone is not None and is_clearly_worse(alone, first):
         return _kept(first, start, mean_error(alone))
     now = _most_likely(seen, start, free)
@@ -126,17 +126,28 @@ def fit(
         sigma=sigma,
         degrees=degrees,
         num_rows=len(rows),
-        before=before,
+        before=mean_error(first),
         after=mean_error(_left_over(seen, now)),
-        held_out=held_out,
+        held_out=None if alone is None else mean_error(alone),
         rest=_rest(seen, found, scale),
     )
 
 
-def _held_out(seen: _Seen, start: Constants, spreads: Mapping[str, float]) -> list[float] | None:
-    """How far each row lies from what the others foretell, ln p being taken as straight from the defaults on."""
-    if not 1 < len(seen.goal) <= _FEW:
-        return None
+def foretold(rows: Sequence[tuple[Predict, float]], start: Constants, places: Sequence[Place]) -> list[float]:
+    """By row, ln t less what all other rows lead to expect of it: what no calibration with them could know.
+
+    Args:
+        rows: a prediction under given constants, and the measured seconds.
+        start: the default constants.
+        places: the questions that the rows measured.
+    """
+    free = {name: spread for name, spread in SPREADS.items() if getattr(start, name) is not None}
+    seen = _Seen([predict for predict, _ in rows], [math.log(t) for _, t in rows], [1.0] * len(rows), places)
+    return _foretold(seen, start, free)
+
+
+def _foretold(seen: _Seen, start: Constants, spreads: Mapping[str, float]) -> list[float]:
+    """The same, ln p being taken as straight in the logarithms of the constants from the default ones on."""
     scaled = [
         [g * spread for g, spread in zip(row, spreads.values(), strict=True)]
         for row in slopes(seen.predicts, start, tuple(spreads))
