@@ -94,7 +94,7 @@ def layer_exchanges(
         routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
             gather them; otherwise every one of those sends all of them.
         sum_bytes: of a partial result that matmuls give, which under autocast is narrower than the stream that it is
-            added to; nothing is the stream's.
+            added to; nothing is the stream's. A mixture's is weighted by its router's scores, and as wide as those.
         sums_apart: attention and MLP that read the same input gather it and add up their partial results each for
             itself, not together.
     """
@@ -109,7 +109,7 @@ def layer_exchanges(
             recipe,
             strategy,
             is_routed=routed,
-            formats=(element_bytes, narrow),
+            formats=(element_bytes, narrow, element_bytes if is_moe else narrow),
             regathers=regathers,
         ),
         *_norms(spec, recipe, strategy),
@@ -198,18 +198,25 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
 def _tensor(
-    spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, is_routed: bool, formats: tuple[int, int], regathers: bool
+    spec: ModelSpec,
+    recipe: Recipe,
+    strategy: Strategy,
+    *,
+    is_routed: bool,
+    formats: tuple[int, int, int],
+    regathers: bool,
 ) -> Iterator[Exchange]:
-    """`formats` are bytes of an element of the stream and of a partial result."""
+    """`formats` are bytes of an element of the stream, and of partial results of attention and of MLP or mixture."""
     if strategy.tensor_parallel == 1:
         return
-    size, partial = (stream_bytes(spec, recipe, strategy, each) for each in formats)
+    size, mixed, fed = (stream_bytes(spec, recipe, strategy, each) for each in formats)
     # an expert that every token visits is cut as a layer without experts is
     shared = spec.moe is not None and spec.moe.shared_intermediate_size != 0
     modules = ["layers.*.attention"]
     if not spec.parallel and (shared or not is_routed):
         modules.append("layers.*.mlp")
     for module in modules:
+        partial = fed if module.endswith(".mlp") else mixed
         if not strategy.sequence_parallel:
             yield Exchange(module, "all_reduce", partial, "forward", "tensor")
             yield Exchange(module, "all_reduce", size, "backward", "tensor")

@@ -1,6 +1,6 @@
 """The two modules that hold matrices: torch's own, made without values, which `init` alone draws."""
 
-from typing import Self
+from typing import Protocol, Self
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -8,7 +8,7 @@ from torch.nn import functional
 from torchledger.trainer.fp8 import fp8_linear
 from torchledger.trainer.held import held
 
-__all__ = ["ADAPTER_ALPHA", "Embedding", "Linear"]
+__all__ = ["ADAPTER_ALPHA", "Embedding", "Linear", "SplitTable"]
 
 #: An adapter of rank r counts 16/r times (LoRA, arXiv:2106.09685, section 4.1: α/r, with α left alone when r changes;
 #: 16 in QLoRA, arXiv:2305.14314, appendix B.2), so that its update is as large at any rank.
@@ -65,8 +65,34 @@ class Linear(nn.Linear):
         return y + beside * (ADAPTER_ALPHA / self.rank)
 
 
+class SplitTable(Protocol):
+    """How ranks work together that each have some rows of a table, or some of the tokens (`parallel_table`)."""
+
+    def look_up(self, ids: Tensor, weight: Tensor) -> Tensor:
+        """What this rank's part of the stream needs of the table.
+
+        Args:
+            ids: of all tokens.
+            weight: what this rank has of the table.
+        """
+        ...
+
+
 class Embedding(nn.Embedding):
-    """`nn.Embedding` whose table [rows, width] holds no values yet."""
+    """`nn.Embedding` whose table [rows, width] holds no values yet.
+
+    Attributes:
+        split: how ranks share its rows or its tokens; nothing where this process has all.
+        sums: whether this rank's gradient of a whole table is a share of a sum over ranks (`held`).
+    """
+
+    split: SplitTable | None = None
+    sums: bool = False
 
     def reset_parameters(self) -> None:
         """Draw nothing."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
+        """The rows of these numbers."""
+        weight = held(self.weight, sums=self.sums)
+        return functional.embedding(input, weight) if self.split is None else self.split.look_up(input, weight)

@@ -45,11 +45,17 @@ def _in_shares(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows col
     """`orthogonal` of a matrix that ranks may hold shares of: gathered, the same on each of them, its share kept."""
     if not hasattr(matrix, "full_tensor"):  # no DTensor, whose import alone takes a second
         return orthogonal(matrix)
-    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(matrix, DTensor)
+    mesh, placements = matrix.device_mesh, matrix.placements
+    shape, offset = compute_local_shape_and_global_offset(matrix.shape, mesh, placements)
     whole = orthogonal(matrix.full_tensor())
-    shares: Tensor = distribute_tensor(whole, matrix.device_mesh, matrix.placements, src_data_rank=None)
+    own = whole[tuple(slice(begin, begin + size) for begin, size in zip(offset, shape, strict=True))]
+    shares: Tensor = DTensor.from_local(
+        own.contiguous(), mesh, placements, run_check=False, shape=matrix.shape, stride=matrix.stride()
+    )
     return shares
 
 

@@ -15,11 +15,9 @@ of its gradient there: its module says so (`sums`), and whoever reads the gradie
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
-from torch.distributed.tensor.parallel.style import ParallelStyle
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import Placement
 
 from torchledger.formula.narrow import runs_narrow
@@ -33,27 +31,10 @@ from torchledger.trainer.norm import Norm
 from torchledger.trainer.parallel_head import RowsOfHead
 from torchledger.trainer.parallel_norm import NormOverRanks
 from torchledger.trainer.parallel_stream import gathered, summed
+from torchledger.trainer.parallel_table import RowsOfTable, TokensOfTable
 from torchledger.trainer.seeds import OwnDraws
 
-__all__ = ["Whole", "split"]
-
-
-class Whole(ParallelStyle):
-    """A table whose rows every rank holds whole, while its input and output may be split.
-
-    Plain tensors go in and come out. What a rank's share of the tokens gives as a gradient is a partial sum; who reads
-    the gradients adds them up.
-
-    Args:
-        runs: how input and output are split over the ranks.
-    """
-
-    def __init__(self, runs: Placement) -> None:
-        super().__init__()
-        self.runs = runs
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        return distribute_module(module, device_mesh, None, partial(_enter, self.runs), _leave)  # type: ignore[arg-type]  # its types say no output
+__all__ = ["split"]
 
 
 def split(model: Transformer, mesh: DeviceMesh, *, by_tokens: bool) -> None:
@@ -68,7 +49,6 @@ def split(model: Transformer, mesh: DeviceMesh, *, by_tokens: bool) -> None:
     """
     stream: Placement = Shard(1) if by_tokens else Replicate()
     _tables(model, mesh, stream)
-    _head(model, mesh, stream)
     inside: set[nn.Module] = {model.head}
     for layer in [each for each in model.modules() if isinstance(each, Layer)]:
         for part in (layer.attention, layer.mlp):
@@ -86,24 +66,21 @@ def split(model: Transformer, mesh: DeviceMesh, *, by_tokens: bool) -> None:
 
 
 def _tables(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
-    """Embedding: a rank has some of the vocabulary. Positions count along the stream's tokens."""
-    plan: dict[str, ParallelStyle] = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=stream),
-        "position_embedding": Whole(Shard(0) if stream.is_shard() else Replicate()),
-    }
-    there = {name for name, module in model.named_children() if module is not None}
-    parallelize_module(model, mesh, {name: s for name, s in plan.items() if name in there}, src_data_rank=None)
-
-
-def _head(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
-    head = model.head
-    _place(head, "bias", mesh, Shard(0))
+    """Embedding and head: a rank has some of the vocabulary. Positions count along the stream's tokens."""
+    embedding, positions, head = model.embedding, model.position_embedding, model.head
+    size = embedding.num_embeddings
+    first = min(-(-size // mesh.size()) * mesh.get_local_rank(), size)
+    _place(embedding, "weight", mesh, Shard(0))
+    embedding.split = RowsOfTable(mesh, stream, first)
+    if positions is not None:
+        _place(positions, "weight", mesh, Replicate())
+        if stream.is_shard():
+            positions.split, positions.sums = TokensOfTable(mesh), True
     if model.spec.tied_embeddings:
-        head.weight = model.embedding.weight
+        head.weight = embedding.weight
     else:
         _place(head, "weight", mesh, Shard(0))
-    size = head.out_features
-    first = min(-(-size // mesh.size()) * mesh.get_local_rank(), size)
+    _place(head, "bias", mesh, Shard(0))
     head.split = RowsOfHead(mesh, stream, size, first)
 
 
@@ -203,13 +180,3 @@ def _sum(mesh: DeviceMesh, stream: Placement, _module: nn.Module, _inputs: Any, 
     if isinstance(outputs, tuple):
         return (summed(outputs[0], mesh, stream), *outputs[1:])
     return summed(outputs, mesh, stream)
-
-
-def _enter(runs: Placement, _module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
-    whole = DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
-    return (whole.redistribute(placements=[runs]), *inputs[1:])
-
-
-def _leave(_module: nn.Module, outputs: Any, _mesh: DeviceMesh) -> Tensor:
-    local: Tensor = outputs.to_local()
-    return local
