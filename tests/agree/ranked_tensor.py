@@ -40,6 +40,8 @@ BIASED = replace(
     moe=MoeSpec(4, 2, 16, shared_intermediate_size=12, shared_gate=True, num_leading_dense_layers=1, scoring="sigmoid"),
 )
 DROPPED = replace(LLAMA, dropout=0.2, attention=replace(LLAMA.attention, dropout=0.3))
+#: Matrices of 4,096 elements and more, whose averages are kept in 8 bit.
+WIDE = replace(GPT, vocab_size=129, hidden_size=64, mlp=replace(GPT.mlp, intermediate_size=96))
 FURTHER = replace(LLAMA, num_prediction_layers=2)
 DEEPSEEK = replace(LATENT, num_prediction_layers=1, moe=MoeSpec(4, 2, 16, shared_intermediate_size=12))
 
@@ -51,6 +53,12 @@ AGAIN = replace(RECIPE, recompute="full")
 PIECES = replace(RECIPE, loss_chunk=24)  # 64 tokens: 24, 24 and 16
 ADAPTED = replace(RECIPE, lora_rank=3)
 MATH = replace(RECIPE, attention="math")
+#: Adam's first updates are signs of gradients, which a rounding may turn; those of SGD are as near as the gradients.
+NEAR = replace(RECIPE, optimizer=OptimizerSpec(kind="sgd", implementation="foreach", learning_rate=0.3, warmup_steps=1))
+BF16, PURE, FP8 = (replace(NEAR, precision=precision) for precision in ("bf16", "bf16-pure", "fp8"))
+MUON = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="muon"))
+ADAFACTOR = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="adafactor"))
+EIGHT_BIT = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="adamw-8bit"))
 BALANCED = replace(RECIPE, load_balance=0.1)
 
 SPLIT = Strategy(tensor_parallel=2)
@@ -84,6 +92,50 @@ TENSOR_CASES = {
     "split, with dropout, run again": (2, DROPPED, replace(MATH, recompute="full", accumulation_steps=2), SPLIT),
     "split, with dropout, attention run again": (2, DROPPED, replace(MATH, recompute="selective"), SPLIT),
     "by tokens, with dropout": (2, DROPPED, replace(MATH, recompute="full", accumulation_steps=2), BY_TOKENS),
+    "split, stored in bf16": (2, GPT, PURE, SPLIT),
+    "by tokens, stored in bf16, a norm over all heads": (
+        2,
+        CHAMELEON,
+        replace(PURE, precision="bf16-moments"),
+        BY_TOKENS,
+    ),
+    "by tokens, stored in bf16, a mixture in pieces": (
+        2,
+        MIXTURE,
+        replace(PURE, precision="bf16-master", loss_chunk=24),
+        BY_TOKENS,
+    ),
+    "split, a mixture in bf16": (2, BIASED, replace(BF16, load_balance=0.1), SPLIT),
+    "by tokens, adapters in bf16": (2, GPT, replace(BF16, lora_rank=3), BY_TOKENS),
+    "by tokens, a factored embedding in bf16": (2, FACTORED, BF16, BY_TOKENS),
+    "by tokens, latent attention in bf16, predicting further": (
+        2,
+        DEEPSEEK,
+        replace(BF16, load_balance=0.1),
+        BY_TOKENS,
+    ),
+    "split, a norm over all heads in bf16, in pieces": (2, OLMO, replace(BF16, loss_chunk=24), SPLIT),
+    "split, in fp8": (2, replace(GPT, mlp=replace(GPT.mlp, intermediate_size=64)), FP8, SPLIT),
+    "by tokens, in fp8 with adapters": (
+        2,
+        replace(LLAMA, mlp=MlpSpec(64)),
+        replace(FP8, lora_rank=3, recompute="full"),
+        BY_TOKENS,
+    ),
+    "by tokens, in fp16": (2, LLAMA, replace(NEAR, precision="fp16"), BY_TOKENS),
+    "shards by tokens, stored in bf16": (4, GPT, PURE, SHARDS),
+    "shards by tokens, in fp8": (4, replace(LLAMA, mlp=MlpSpec(64)), FP8, SHARDS),
+    "shards by tokens, a mixture, predicting further": (4, DEEPSEEK, BALANCED, SHARDS),
+    "replicas, split, stored in bf16": (4, LLAMA, replace(PURE, precision="bf16-master"), REPLICAS),
+    "split, under muon": (2, BIASED, MUON, SPLIT),
+    "by tokens, adapters under muon": (2, LATENT, replace(MUON, lora_rank=3), BY_TOKENS),
+    "shards by tokens, under muon": (4, GPT, MUON, SHARDS),
+    "shards by tokens, adapters under muon": (4, GPT, replace(MUON, lora_rank=3), SHARDS),
+    "split, under adafactor": (2, BIASED, ADAFACTOR, SPLIT),
+    "by tokens, adapters under adafactor": (2, GPT, replace(ADAFACTOR, lora_rank=3), BY_TOKENS),
+    "shards by tokens, under adafactor": (4, GPT, ADAFACTOR, SHARDS),
+    "split, under adamw in 8 bit": (2, WIDE, EIGHT_BIT, SPLIT),
+    "shards by tokens, under adamw in 8 bit": (4, WIDE, EIGHT_BIT, SHARDS),
     "replicas, split, with adapters": (4, LLAMA, ADAPTED, REPLICAS),
     "replicas, split, a mixture": (4, MIXTURE, BALANCED, replace(REPLICAS, micro_batch_size=2)),
     "shards by tokens, a norm over all heads, in pieces": (4, OLMO, PIECES, SHARDS),

@@ -14,6 +14,7 @@ from torchledger.planner.stage import Stage
 from torchledger.planner.stage_ledger import exchange_line, stage_ledger
 from torchledger.planner.step import StepRules
 from torchledger.planner.tensor_sums import tensor_sums
+from torchledger.planner.update_sums import update_sums
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 __all__ = ["rank_ledger"]
@@ -78,7 +79,7 @@ def _num_again(piece: Piece, recipe: Recipe) -> int:
 
 
 def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
-    """What torchledger's own trainer sends beside: what `shard_sums` and `tensor_sums` say, and a few numbers.
+    """What torchledger's own trainer sends beside: `shard_sums`, `tensor_sums`, `update_sums`, and a few numbers.
 
     - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
     - Replicas add up how many targets count, those of each prediction layer apart: the mean is over all of them.
@@ -88,6 +89,7 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     tensor = strategy.tensor_parallel
     yield from shard_sums(spec, recipe, strategy)
     yield from tensor_sums(spec, recipe, strategy)
+    yield from update_sums(spec, recipe, strategy)
     if recipe.optimizer.gradient_clip > 0:
         for ranks in (tensor, sharers):
             yield from summed("gradient norm", _FP32, ranks)

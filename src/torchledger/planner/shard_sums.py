@@ -1,4 +1,4 @@
-"""What ranks that share a model send beside its weights and gradients: what fills shards up, what an optimizer asks."""
+"""What ranks that share a model send beside its weights and gradients: what fills shards up, what a loss scale asks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from torchledger.formula import Parameter, parts
-from torchledger.formula.optimizer import is_orthogonalized, trained
+from torchledger.formula.optimizer import trained
 from torchledger.formula.precision import FORMATS
 from torchledger.formula.value import ELEMENT_BYTES
 from torchledger.ledger import Line
@@ -35,7 +35,6 @@ def shard_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     - FSDP2 fills the first dimension of each tensor up to a multiple of the ranks that share it, for every gathering
       and for every sum of gradients; what is frozen has none of these.
     - Under a loss scale of FP16 each tells the others whether a gradient of its shards is not finite.
-    - Muon gathers each matrix that it makes orthogonal, in FP32.
     """
     if strategy.shard_level != 3 or strategy.num_sharers == 1:
         return
@@ -43,9 +42,6 @@ def shard_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     yield from _padding(held, recipe, strategy)
     if recipe.precision == "fp16":
         yield from summed("overflow", _FP32, strategy.num_sharers)
-    if recipe.optimizer.kind == "muon":
-        moved = trained([each.parameter for each in held])
-        yield from _gathered([each for each in moved if is_orthogonalized(each)], strategy.num_sharers)
 
 
 def _held(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[_Held]:
@@ -73,14 +69,6 @@ def _padding(held: list[_Held], recipe: Recipe, strategy: Strategy) -> Iterator[
         if trained([each]):
             yield _line("reduce_scatter", each.name, padding, sharers, times)
             yield from summed(each.name, padding // sharers, replicas, times)
-
-
-def _gathered(matrices: list[Parameter], sharers: int) -> Iterator[Line]:
-    """A gathering of each matrix in FP32, shards of unequal size filled up as everywhere."""
-    for each in matrices:
-        rows = int(each.shape[0])
-        whole = _FP32 * (rows + -rows % sharers) * (int(each.num_elements) // rows)
-        yield _line("all_gather", each.name, whole, sharers, int(each.times))
 
 
 def summed(what: str, num_bytes: float, ranks: int, times: int = 1) -> Iterator[Line]:
