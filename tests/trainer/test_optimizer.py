@@ -129,3 +129,20 @@ def test_state_is_named_by_parameter(model):
     state = optimizer_state(model, optimizer)
     assert {"head.weight.exp_avg", "head.weight.exp_avg_sq", "head.weight.step"} <= set(state)
     assert len(state) == 3 * len(list(model.parameters()))
+
+
+def test_fused_sgd_moves_16_bit_parameters_as_a_loop_does():
+    """Whatever implementation is asked for, every number of a BF16 matrix has moved by -lr·b, b ← 0.9·b + g, g = 1.
+
+    The first step moves by lr, the second by 1.9·lr: from 0 to -0.29 with lr = 0.1, within BF16's 2⁻⁸.
+    """
+    for implementation in ("fused", "foreach", "loop"):
+        spec = OptimizerSpec("sgd", learning_rate=0.1, momentum=0.9, weight_decay=0.0, implementation=implementation)
+        model = torch.nn.Linear(64, 64, bias=False, dtype=torch.bfloat16)
+        torch.nn.init.zeros_(model.weight)
+        optimizer = build_optimizer(model, spec, "bf16-pure")
+        for _ in range(2):
+            model.weight.grad = torch.ones_like(model.weight)
+            optimizer.step()
+        assert torch.allclose(model.weight.float(), torch.tensor(-0.29), rtol=2**-7), implementation
+        assert torch.allclose(optimizer.state[model.weight]["momentum_buffer"].float(), torch.tensor(1.9), rtol=2**-7)

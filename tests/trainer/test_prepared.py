@@ -25,7 +25,7 @@ def test_load_gives_what_prepare_gave(data):
 def test_summary_is_readable_rows(data):
     """The summary page names its schema and says bytes per token, and reads back."""
     row = json.loads((data.folder / "prepare.json").read_text())
-    assert row["schema"] == "torchledger.prepare/1"
+    assert row["schema"] == "torchledger.prepare/2"
     assert row["train"]["bytes_per_token"] == data.train.num_bytes / data.train.num_tokens
     assert PreparedData.from_dict(row, data.folder) == data
 

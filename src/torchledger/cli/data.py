@@ -147,7 +147,7 @@ def _files(paths: tuple[Path, ...], faults: list[tuple[Path, str]]) -> list[Path
     for path in paths:
         if path.is_dir():
             try:
-                load_prepared(path)
+                load_prepared(path).verify_sources()
             except PrepareError as error:
                 faults.append((path, str(error)))
             files.extend(path / name for name in _PARTS if (path / name).is_file())

@@ -165,10 +165,11 @@ def _state(parameter: Parameter, spec: OptimizerSpec, moment: Amount) -> Amount:
 def temporary_bytes(parameters: Sequence[Parameter], spec: OptimizerSpec, precision: str = "fp32") -> Amount:
     """The most that the optimizer's step holds for itself, a few numbers apart.
 
-    AdamW over lists of tensors: a root of every second moment. What runs one parameter at a time: of the largest, in
-    FP32, Lion's direction, Adafactor's update; of 8-bit AdamW both averages and a root or the codes; of Muon an update
-    in FP32, X and the next X in BF16 and two squares of the shorter side. Where formats are mixed, besides, the
-    gradient in FP32, the parameter where there is no master copy, and moments kept in 16 bit.
+    AdamW over lists of tensors: a root of every second moment. SGD with weight decay: over lists every decayed
+    gradient, in a loop the largest. What runs one parameter at a time: of the largest, in FP32, Lion's direction,
+    Adafactor's update; of 8-bit AdamW both averages and a root or the codes; of Muon an update in FP32, X and the next
+    X in BF16 and two squares of the shorter side. Where formats are mixed, besides, the gradient in FP32, the parameter
+    where there is no master copy, and moments kept in 16 bit.
 
     >>> temporary_bytes([Parameter("head.weight", (4, 8))], OptimizerSpec("lion"))  # 4·32
     128
@@ -177,6 +178,13 @@ def temporary_bytes(parameters: Sequence[Parameter], spec: OptimizerSpec, precis
     mixed = formats.stored != "fp32" and (bool(formats.master) or formats.stored != formats.moment)
     if spec.kind == "adamw" and spec.implementation == "foreach" and not mixed:
         return ELEMENT_BYTES[formats.stored] * sum(each.total for each in moved)
+    if spec.kind == "sgd" and not mixed and spec.weight_decay > 0:
+        added = [each for each in moved if is_decayed(each)]  # the gradient and the decay: a tensor of its own
+        own = ELEMENT_BYTES[formats.stored]
+        if spec.implementation == "foreach":
+            return own * sum(each.total for each in added)
+        if spec.implementation == "loop" or formats.stored != "fp32":  # which no fused kernel moves, see the trainer's
+            return own * max((each.num_elements for each in added), default=0)
     one_by_one = mixed or spec.kind not in {"adamw", "sgd"}
     return max((_temporary(each, spec, formats) for each in moved), default=0) if one_by_one else 0
 

@@ -26,6 +26,7 @@
     step     step, targets, schedule, clipping, kernel     one update, traced and run as the same object
              precision, narrowing, loss_scale              which formats
              optimizer, one_by_one, update_rules, muon, eight_bit
+             in_shares                                     updates of what ranks have parts of
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume, fallback                              whether it may go on, and from which checkpoint
              loop, session, validation, interrupts, events what happens
@@ -34,14 +35,15 @@
              determinism                                   what does not repeat is refused
              compiled                                      layers through torch.compile
              run_folder, metrics, checkpoint, manifest     what stays
-             locks                                         one process in a folder at a time
+             locks, sealed                                 one process in a folder at a time; pages with a checksum
              saving, shards, stored, tensorfile            who writes it, on how many ranks, into which bytes
              selfcheck, export                             whether it came back; its weights as one file
              sample                                        what it writes
     ranks    ranks, layout, process_group                  which process of how many, what each runs
              agreement, lost_ranks, launcher               what one finds all act on; the end of another, of torchrun
              parallel, parallel_data, parallel_tensor      a model spread over them
-             parallel_stream, parallel_head, parallel_norm what ranks that split matrices tell each other
+             parallel_stream, parallel_table, parallel_head, parallel_norm
+                                                           what ranks that split matrices tell each other
              held                                          what a rank computes with of a parameter
              placeholders                                  parameters without memory until a rank has its share
              gradient_norm                                 the norm of gradients that they share

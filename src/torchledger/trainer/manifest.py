@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from torchledger.trainer.errors import CheckpointError
 from torchledger.trainer.identity import Identity
+from torchledger.trainer.sealed import seal, seal_fault
 from torchledger.trainer.seeds import STREAMS
 
 __all__ = ["MANIFEST_NAME", "Manifest", "StoredFile", "StoredTensor", "checksum", "part_of"]
@@ -19,7 +19,6 @@ MANIFEST_NAME = "manifest.json"
 SCHEMA = "torchledger.checkpoint/3"
 #: /1: one process; checksums of whole files in place of single tensors. /2: no checksum of the page itself.
 OLD_SCHEMAS = frozenset({"torchledger.checkpoint/1", "torchledger.checkpoint/2"})
-_SUM = re.compile(rb',\n "crc32": (\d+)\n}\n$')  # the page's own, in its last line
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +120,7 @@ class Manifest:
             "check_loss": self.check_loss,
         }
         files = ",\n".join(f"  {json.dumps(name)}: {_file_json(file)}" for name, file in self.files.items())
-        page = json.dumps(row, indent=1).removesuffix("\n}") + ',\n "files": {\n' + files + "\n }"
-        return f'{page},\n "crc32": {zlib.crc32(page.encode())}\n}}\n'
+        return seal(json.dumps(row, indent=1).removesuffix("\n}") + ',\n "files": {\n' + files + "\n }\n}")
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -136,12 +134,15 @@ class Manifest:
             content = path.read_bytes()
             row = json.loads(content.decode("utf-8"))
             manifest = cls._from_row(row)
-            _check_page(content, row["schema"])
+            if fault := seal_fault(content, is_sealed=row["schema"] not in OLD_SCHEMAS):
+                raise CheckpointError(f"{path} is damaged: {fault}")
         except (FileNotFoundError, NotADirectoryError):
             raise CheckpointError(f"no checkpoint at {folder} ({MANIFEST_NAME} is missing)") from None
         except OSError as error:
             raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, CheckpointError):
+                raise
             raise CheckpointError(f"{path} is damaged or of another version: {error}") from error
         _check_whole(folder, manifest)
         return manifest
@@ -183,19 +184,6 @@ def _file_json(file: StoredFile) -> str:
     if file.crc32 is not None:
         row["crc32"] = file.crc32
     return json.dumps({**row, "tensors": {name: tensor.to_row() for name, tensor in file.tensors.items()}})
-
-
-def _check_page(content: bytes, schema: str) -> None:
-    """The page's own checksum: a changed digit in it would be a page as good as any other.
-
-    Raises:
-        ValueError: it does not match.
-    """
-    found = _SUM.search(content)
-    if schema in OLD_SCHEMAS and found is None:
-        return
-    if found is None or schema in OLD_SCHEMAS or int(found[1]) != zlib.crc32(content[: found.start()]):
-        raise ValueError("its checksum does not match what it says")
 
 
 def _check_whole(folder: Path, manifest: Manifest) -> None:

@@ -14,7 +14,7 @@ from torchledger.trainer.eight_bit import AdamW8Bit
 from torchledger.trainer.muon import MOMENTUM, Muon, is_orthogonalized
 from torchledger.trainer.one_by_one import OneByOne, Rule
 
-__all__ = ["build_optimizer", "is_decayed", "load_optimizer_state", "optimizer_state"]
+__all__ = ["build_optimizer", "first_state", "is_decayed", "load_optimizer_state", "optimizer_state"]
 
 
 def is_decayed(name: str, parameter: Tensor) -> bool:
@@ -35,7 +35,7 @@ def build_optimizer(
     `implementation` chooses between torch's fused kernel, lists of tensors, and a loop: the same result up to rounding.
     AdamW and SGD are torch's own wherever all tensors of a parameter are in one format. Everything else runs one
     parameter at a time: Lion, Muon, Adafactor and 8-bit AdamW, for which torch has no kernel (its Adafactor waits for
-    the device and its Muon takes no other parameters beside); and what mixes formats.
+    the device and its Muon takes no other parameters beside); what mixes formats; and fused SGD on tensors in shares.
 
     Args:
         model: whose parameters are moved.
@@ -57,7 +57,10 @@ def build_optimizer(
         for (decays, scale, rule), params in groups.items()
     ]
     is_mixed = bool(formats.master) or formats.stored != formats.moment
-    if spec.kind not in {"adamw", "sgd"} or is_mixed:
+    # DTensor has no rule for `_fused_sgd_`.
+    in_shares = any(hasattr(p, "placements") for _, p in named)
+    has_none = spec.kind == "sgd" and spec.implementation == "fused" and in_shares
+    if spec.kind not in {"adamw", "sgd"} or is_mixed or has_none:
         for group in found:
             group["lr"] = spec.learning_rate
         return OneByOne(found, moment=_DTYPES[formats.moment], masters=masters)
@@ -65,6 +68,9 @@ def build_optimizer(
         del group["rule"]
     fused, foreach = spec.implementation == "fused", spec.implementation == "foreach"
     if spec.kind == "sgd":
+        # torch 2.13's fused kernel leaves most of a 16-bit parameter on a CPU as it is, and fills its momentum with
+        # what lay there before: https://github.com/pytorch/pytorch/issues/191763
+        fused = fused and formats.stored == "fp32"
         return SGD(found, lr=spec.learning_rate, momentum=spec.momentum, fused=fused, foreach=foreach)
     betas = (spec.beta1, spec.beta2)
     return AdamW(found, lr=spec.learning_rate, betas=betas, eps=spec.epsilon, fused=fused, foreach=foreach)
@@ -98,6 +104,15 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
         for key, value in optimizer.state.get(parameter, {}).items()
         if isinstance(value, Tensor)
     }
+
+
+def first_state(optimizer: Optimizer, parameter: Tensor) -> Mapping[str, Tensor]:
+    """What the parameter's update rule keeps of it at the first step; nothing where torch keeps its own optimizer's."""
+    if not isinstance(optimizer, OneByOne):
+        return {}
+    rule: Rule = next(group["rule"] for group in optimizer.param_groups if any(p is parameter for p in group["params"]))
+    with torch.no_grad():
+        return rule.initial_state(parameter, optimizer.moment)
 
 
 def load_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:

@@ -1,16 +1,20 @@
 """A folder of prepared data: two token files, their tokenizer, and the page that says what they are."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 from torchledger.trainer import durable
+from torchledger.trainer.sealed import seal, seal_fault
 from torchledger.trainer.tokenfile import TokenFile, TokenFileError
 from torchledger.trainer.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 
 __all__ = ["PrepareError", "PreparedData", "PreparedPart", "load_prepared"]
 
+SCHEMA = "torchledger.prepare/2"
+_OLD_SCHEMAS = frozenset({"torchledger.prepare/1"})  # without a checksum of the page itself
 SUMMARY_NAME = "prepare.json"
 SOURCES_NAME = "sources.json"
 TOKENIZER_NAME = "tokenizer.json"
@@ -111,6 +115,26 @@ class PreparedData:
         """Bytes of all token ids, which is what `verify` reads."""
         return sum(TokenFile.open(path).header.payload_bytes for path in (self.train_path, self.validation_path))
 
+    def verify_sources(self) -> None:
+        """Read the page of what was read, and prove that it is the one that this belongs to.
+
+        Raises:
+            PrepareError: missing, damaged, or another one.
+        """
+        path = self.folder / SOURCES_NAME
+        try:
+            rows = json.loads(path.read_bytes().decode("utf-8"))
+            lines = "".join(f"{file['sha256']}  {file['name']}\n" for file in rows["files"])
+            found = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+            counts = len(rows["files"]), len(rows["skipped"])
+        except OSError as error:
+            raise PrepareError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise PrepareError(f"{path} is damaged ({error!r})") from error
+        hashes_agree = found == rows.get("sha256") == self.sources_sha256
+        if not hashes_agree or counts != (self.num_files, self.num_skipped):
+            raise PrepareError(f"{path} is damaged, or not of this preparation: its hash is not that of {SUMMARY_NAME}")
+
     def verify(self) -> None:
         """Read both token files whole and prove them: every id in the vocabulary, both checksums.
 
@@ -129,11 +153,11 @@ class PreparedData:
         del row["folder"], row["reused"]
         for part, values in (("train", self.train), ("validation", self.validation)):
             row[part]["bytes_per_token"] = values.bytes_per_token
-        return {"schema": "torchledger.prepare/1", **row}
+        return {"schema": SCHEMA, **row}
 
     def save(self) -> None:
         """Write the summary page: last of all files, so that a folder without it is known to be unfinished."""
-        durable.write_text(self.folder / SUMMARY_NAME, json.dumps(self.to_dict(), indent=2) + "\n")
+        durable.write_text(self.folder / SUMMARY_NAME, seal(json.dumps(self.to_dict(), indent=1)))
 
     @classmethod
     def from_dict(cls, row: dict[str, Any], folder: Path) -> Self:
@@ -156,7 +180,9 @@ def load_prepared(folder: Path | str) -> PreparedData:
     folder = Path(folder)
     path = folder / SUMMARY_NAME
     try:
-        data = PreparedData.from_dict(json.loads(path.read_text("utf-8")), folder)
+        content = path.read_bytes()
+        row = json.loads(content.decode("utf-8"))
+        data = PreparedData.from_dict(row, folder)
     except (FileNotFoundError, NotADirectoryError):
         raise PrepareError(f"no prepared data in {folder} ({SUMMARY_NAME} is missing); run prepare first") from None
     except OSError as error:
@@ -165,6 +191,8 @@ def load_prepared(folder: Path | str) -> PreparedData:
         raise PrepareError(f"{path} is damaged: byte {error.start:,} is not UTF-8; prepare it again") from error
     except (ValueError, KeyError, TypeError) as error:
         raise PrepareError(f"{path} is damaged or of another version ({error!r}); prepare it again") from error
+    if fault := seal_fault(content, is_sealed=row.get("schema") not in _OLD_SCHEMAS):
+        raise PrepareError(f"{path} is damaged: {fault}; prepare it again")
     try:
         for part, part_path in ((data.train, data.train_path), (data.validation, data.validation_path)):
             header = TokenFile.open(part_path).header
