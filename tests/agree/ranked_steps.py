@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
+from ranked_shards import SHARD_CASES
 from ranked_tensor import TENSOR_CASES
 
 from torchledger.spec import (
@@ -137,6 +138,7 @@ CASES = {
     "shards by tokens": (4, GPT, TWICE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     "shards by tokens, with norms of heads": (4, GEMMA, RECIPE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     **TENSOR_CASES,
+    **SHARD_CASES,
 }
 
 

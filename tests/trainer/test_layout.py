@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, OptimizerSpec, Recipe, SpecError, Strategy
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, Recipe, SpecError, Strategy
 from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
 from torchledger.trainer.ranks import Ranks
 
@@ -27,11 +27,6 @@ TENSOR = Strategy(tensor_parallel=2)
         (Strategy(data_parallel=2, stack="megatron"), {}, "is another trainer"),
         (replace(TENSOR, vocab_parallel=False), {}, "whole embedding"),
         (replace(TENSOR, sequence_parallel=True), {"sequence_length": 15}, "the 15 tokens"),
-        (TENSOR, {"optimizer": OptimizerSpec(kind="muon")}, "looks at whole tensors"),
-        (Strategy(data_parallel=2, shard_level=3), {"optimizer": OptimizerSpec(kind="adafactor")}, "lion, muon, sgd"),
-        (Strategy(data_parallel=2, shard_level=3), {"loss_chunk": 4}, "a head in shards"),
-        (Strategy(data_parallel=2, shard_level=3), {"optimizer": OptimizerSpec("sgd")}, "use foreach or loop"),
-        (TENSOR, {"optimizer": OptimizerSpec("sgd")}, "use foreach or loop"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(strategy, changes, said):

@@ -4,10 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe, SpecError, Strategy
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe, SpecError
 from torchledger.trainer.precision import BUILT
 from torchledger.trainer.step import build_step
-from torchledger.trainer.unbuilt import require_built_recipe, require_spreadable
+from torchledger.trainer.unbuilt import require_built_recipe
 
 SPEC = ModelSpec("tiny", 50, 16, 2, 16, AttentionSpec(2), MlpSpec(24))
 UNBUILT = {
@@ -46,19 +46,3 @@ def test_every_field_of_a_recipe_is_either_done_or_refused():
     done |= {"document_mask", "initialization", "load_balance", "lora_rank", "loss_chunk"}
     done |= {"optimizer", "recompute", "recompute_every", "recompute_layers", "trainable"}
     assert {field.name for field in fields(Recipe)} == done | set(UNBUILT)
-
-
-def test_what_looks_at_whole_tensors_is_refused_where_ranks_hold_shares():
-    """Two ranks that hold copies may run anything; where they hold shares, Adafactor and 16-bit weights are named."""
-    recipe = Recipe(precision="bf16-pure", optimizer=OptimizerSpec("adafactor"))
-    require_spreadable(recipe, Strategy(data_parallel=2))
-    with pytest.raises(SpecError, match=r"(?s)precision.*optimizer\.kind"):
-        require_spreadable(recipe, Strategy(data_parallel=2, shard_level=3))
-
-
-def test_muon_gathers_its_matrices_from_shards_alone():
-    """Of a matrix in FSDP2's shards it makes a whole one; those that tensor parallel ranks split it refuses."""
-    muon = Recipe(optimizer=OptimizerSpec("muon"))
-    require_spreadable(muon, Strategy(data_parallel=2, shard_level=3))
-    with pytest.raises(SpecError, match=r"optimizer\.kind: 'muon' looks at whole tensors"):
-        require_spreadable(muon, Strategy(tensor_parallel=2))

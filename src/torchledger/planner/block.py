@@ -181,7 +181,8 @@ def gathers_again(part: Part, spec: ModelSpec, stack: Stack) -> bool:
     is_end = part.kind in {"embedding", "head"}
     if is_end and (spec.tied_embeddings or spec.num_prediction_layers or stack.root_holds_embedding):
         return True
-    return any(line.phase == "backward" for line in part.lines)
+    own = "prediction.*." if part.kind == "prediction" else ""  # its lines have a share of the head's
+    return any(line.phase == "backward" and line.module.startswith(own) for line in part.lines)
 
 
 def _whole_router(parameter: Parameter, spec: ModelSpec, shard: ModelSpec) -> Parameter:

@@ -31,7 +31,7 @@ from torchledger.trainer.durable import partial_path, publish, write_text
 from torchledger.trainer.errors import CheckpointError, CheckpointMismatch
 from torchledger.trainer.manifest import MANIFEST_NAME, Manifest
 from torchledger.trainer.model import Transformer
-from torchledger.trainer.optimizer import load_optimizer_state, optimizer_state
+from torchledger.trainer.optimizer import first_state, load_optimizer_state, optimizer_state
 from torchledger.trainer.stored import Piece, open_part, read_whole, write_parts
 
 if TYPE_CHECKING:
@@ -248,8 +248,8 @@ def load_optimizer(
 ) -> None:
     """Read the optimizer's state of the checkpoint at `path` into `optimizer`, which is over the parameters of `model`.
 
-    Every format is as it was written. What is as large as its parameter is laid out as the parameter is, anything else
-    is whole on every rank.
+    Every format is as it was written. What an update rule lays out in its own way is laid out so; of the rest, what is
+    as large as its parameter is laid out as the parameter is, and anything else is whole on every rank.
 
     Raises:
         CheckpointError: damaged.
@@ -262,7 +262,11 @@ def load_optimizer(
         from torchledger.trainer.shards import blank
 
         parameters = {name.replace(_COMPILED, ""): p for name, p in model.named_parameters()}
-        tensors = {name: blank(pieces[0][1], parameters[name.rpartition(".")[0]]) for name, pieces in stored.items()}
+        tensors = {}
+        for path_of_state, pieces in stored.items():
+            name, _, key = path_of_state.rpartition(".")
+            like = first_state(optimizer, parameters[name]).get(key)
+            tensors[path_of_state] = blank(pieces[0][1], parameters[name], like)
         _fill(path, manifest, "optimizer", tensors, group)
     load_optimizer_state(model, optimizer, tensors)
 

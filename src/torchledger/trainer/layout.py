@@ -6,7 +6,6 @@ from dataclasses import replace
 from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.spec.check import Mistake, refuse
 from torchledger.trainer.ranks import Ranks
-from torchledger.trainer.unbuilt import NO_FUSED_SGD, spreadable
 
 __all__ = ["local_recipe", "require_layout", "strategy_for"]
 
@@ -48,8 +47,6 @@ def require_layout(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: R
     found = [*_of_ranks(recipe, strategy, ranks), *_unbuilt(strategy)]
     if strategy.tensor_parallel > 1:
         found += _divisions(spec, recipe, strategy.tensor_parallel, strategy)
-    if strategy.shard_level or strategy.tensor_parallel > 1:
-        found += _of_shards(spec, recipe, strategy)
     refuse("the run cannot be spread like this", found)
 
 
@@ -106,18 +103,3 @@ def _divisions(spec: ModelSpec, recipe: Recipe, ranks: int, strategy: Strategy) 
     for what, size in sizes.items():
         if size % ranks:
             yield "strategy.tensor_parallel", f"{ranks} does not divide the {size} {what}"
-
-
-def _of_shards(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Mistake]:
-    """What needs whole tensors."""
-    kind = recipe.optimizer.kind
-    built = spreadable(strategy)
-    if kind not in built:
-        known = ", ".join(sorted(built))
-        yield "recipe.optimizer.kind", f"{kind!r} looks at whole tensors, of which ranks hold shares; use {known}"
-    if kind == "sgd" and recipe.optimizer.implementation == "fused":
-        yield "recipe.optimizer.implementation", f"{NO_FUSED_SGD}; use foreach or loop"
-    if recipe.loss_chunk and strategy.shard_level:  # it reads the head's weight past the call that would gather it
-        yield "recipe.loss_chunk", "a head in shards is gathered as a whole; set it to 0"
-    if spec.num_prediction_layers and strategy.shard_level:
-        yield "model.num_prediction_layers", "a head that is gathered once serves one loss; set it to 0"

@@ -58,7 +58,8 @@ def shard(model: Transformer, mesh: DeviceMesh, *, reshard: bool) -> None:
     for unit in units:
         fully_shard(unit, mesh=mesh, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, reshard_after_forward=reshard)
-    _gather_no_more_than_flows(units)
+    if not _trains(_before(model)):
+        _gather_no_more_than_flows([*units, [model]])
 
 
 def _units(model: Transformer) -> list[list[nn.Module]]:
@@ -78,10 +79,13 @@ def _gather_no_more_than_flows(units: list[list[nn.Module]]) -> None:
 
     Its list of whom to gather may not be empty, which would mean the usual one; itself is there already.
     """
-    trained = (unit for unit in units if any(p.requires_grad for module in unit for p in module.parameters()))
-    if (first := next(trained, None)) is not None:
-        unit = cast("FSDPModule", first[0])  # modules of one unit are told by any of them
-        unit.set_modules_to_backward_prefetch([unit])
+    first = next(filter(_trains, units))
+    unit = cast("FSDPModule", first[0])  # modules of one unit are told by any of them
+    unit.set_modules_to_backward_prefetch([unit])
+
+
+def _trains(unit: list[nn.Module]) -> bool:
+    return any(parameter.requires_grad for module in unit for parameter in module.parameters())
 
 
 def _quiet_views() -> None:

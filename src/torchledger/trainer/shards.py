@@ -202,9 +202,17 @@ def load_shards(path: Path, manifest: Manifest, state: dict[str, Tensor], group:
         raise CheckpointError(str(reason)) from error
 
 
-def blank(stored: StoredTensor, parameter: Tensor) -> Tensor:
-    """An empty tensor for a state of `parameter`: laid out as the parameter where it is as large, else whole."""
+def blank(stored: StoredTensor, parameter: Tensor, like: Tensor | None = None) -> Tensor:
+    """An empty tensor for a state of `parameter`: laid out as the parameter where it is as large, else whole.
+
+    Args:
+        stored: what will be read into it.
+        parameter: whose state it is.
+        like: what shows another layout, for instance mean squares of a matrix's rows.
+    """
     dtype: torch.dtype = getattr(torch, stored.dtype)
+    if isinstance(like, DTensor) and stored.whole == tuple(like.shape):
+        return torch.empty_like(like, dtype=dtype)
     if not isinstance(parameter, DTensor) or not stored.whole:
         return torch.empty(stored.whole, dtype=dtype)
     if stored.whole == tuple(parameter.shape):

@@ -24,7 +24,7 @@ from torchledger.trainer.placeholders import fill, placeholders
 from torchledger.trainer.precision import autocast, tensor_float_32
 from torchledger.trainer.schedule import learning_rate
 from torchledger.trainer.targets import Shares, target_shares
-from torchledger.trainer.unbuilt import require_built_recipe, require_spreadable
+from torchledger.trainer.unbuilt import require_built_recipe
 
 if TYPE_CHECKING:
     from torchledger.trainer.parallel import Parallel
@@ -208,8 +208,6 @@ def build_step(
     """
     require_built_recipe(recipe)
     is_alone = strategy is None or strategy.num_ranks == 1
-    if strategy is not None and not is_alone:
-        require_spreadable(recipe, strategy)
     parallel = None if strategy is None or is_alone else _parallel(strategy)
     is_sharded = parallel is not None and parallel.is_sharded
     with placeholders() if is_sharded else contextlib.nullcontext():

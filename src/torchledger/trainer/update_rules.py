@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from torchledger.trainer.in_shares import Shares, mine
+
 __all__ = ["Adafactor", "AdamW", "Lion", "Sgd"]
 
 
@@ -123,10 +125,13 @@ class Adafactor:
         shapes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
         if parameter.ndim < 2:
             shapes = {"variance": (*shape,)}
-        return {
-            **state,
-            **{name: torch.zeros(size, dtype=torch.float32, device=device) for name, size in shapes.items()},
-        }
+        shares = Shares.of(parameter)
+        for name, size in shapes.items():
+            if shares is None:
+                state[name] = torch.zeros(size, dtype=torch.float32, device=device)
+            else:
+                state[name] = shares.beside(size, torch.float32)
+        return state
 
     def update(
         self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], learning_rate: float, decay: float
@@ -135,13 +140,21 @@ class Adafactor:
         step = state["step"]
         step += 1
         number = step.item()  # on the CPU, and known on fake tensors too
-        rate = min(learning_rate, 1 / math.sqrt(number))
-        scale = _root_mean_square(parameter).clamp_(min=self.epsilon2).mul_(rate)
+        rate, new_share = min(learning_rate, 1 / math.sqrt(number)), number**self.decay_power
+        shares = Shares.of(parameter)
+        if shares is not None:
+            parameter, gradient = mine(parameter), mine(gradient)
+            state = {name: mine(value) for name, value in state.items()}
+        if shares is None:
+            scale = _root_mean_square(parameter)
+            variance = self._variance(gradient, state, new_share)
+        else:
+            scale, variance = self._over_ranks(parameter, gradient, state, new_share, shares)
+        scale = scale.clamp_(min=self.epsilon2).mul_(rate)
         if decay:
             parameter.mul_(1 - learning_rate * decay)
-        variance = self._variance(gradient, state, number**self.decay_power)
         change = variance.clamp_(min=self.epsilon1**2).rsqrt_().mul_(gradient)
-        scale /= (_root_mean_square(change) / self.clipping).clamp_(min=1.0)
+        scale /= (_root_mean_square(change, shares) / self.clipping).clamp_(min=1.0)
         parameter.sub_(change.mul_(scale))
 
     def _variance(self, gradient: Tensor, state: Mapping[str, Tensor], new_share: float) -> Tensor:
@@ -155,7 +168,35 @@ class Adafactor:
         estimate: Tensor = rows * columns
         return estimate.div_(rows.mean(dim=-2, keepdim=True).clamp_(min=self.epsilon1))
 
+    def _over_ranks(
+        self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor], new_share: float, shares: Shares
+    ) -> tuple[Tensor, Tensor]:
+        """Root mean square of the parameter and `_variance`, of tensors of which this rank has a part.
 
-def _root_mean_square(tensor: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(tensor)
-    return norm / math.sqrt(tensor.numel())
+        Whoever splits the rows adds up the squares of columns, of the parameter and the rows' mean in one message.
+        """
+        size, squares = math.prod(shares.shape), _square(parameter)
+        if gradient.ndim < 2:
+            (squares,) = shares.added([squares], [0])
+            return (squares / size).sqrt_(), self._variance(gradient, state, new_share)
+        (num_rows, num_columns), rows, columns = shares.shape, state["row_var"], state["col_var"]
+        own, squares = shares.added([_square(gradient, -1), squares], [1])
+        rows.lerp_(own / num_columns, new_share)
+        own, squares, total = shares.added([_square(gradient, -2), squares, rows.sum()], [0])
+        columns.lerp_(own / num_rows, new_share)
+        estimate: Tensor = rows * columns
+        return (squares / size).sqrt_(), estimate.div_((total / num_rows).clamp(min=self.epsilon1))
+
+
+def _root_mean_square(tensor: Tensor, shares: Shares | None = None) -> Tensor:
+    if shares is None:
+        norm: Tensor = torch.linalg.vector_norm(tensor)
+        return norm / math.sqrt(tensor.numel())
+    (squares,) = shares.added([_square(tensor)], range(len(shares.shape)))
+    return (squares / math.prod(shares.shape)).sqrt_()
+
+
+def _square(tensor: Tensor, dim: int | None = None) -> Tensor:
+    """Sum of squares of all elements, or along one dimension, which stays as one of size 1."""
+    norm: Tensor = torch.linalg.vector_norm(tensor, dim=dim, keepdim=dim is not None)
+    return norm.square_()
