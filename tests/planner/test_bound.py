@@ -105,11 +105,17 @@ def test_no_layout_is_below_a_bound(first):
                 assert step_s <= estimate.step_s * ROUNDING, (seed, name, strategy, shape.recompute)
                 assert peak <= estimate.peak_bytes, (seed, name, strategy, shape.recompute)
             assert costs.peak_bytes(strategy, shape.recompute) == estimate.peak_bytes
+            smaller = draw.choice([each for each in grid.micro_batch_sizes if each <= size])
+            larger = draw.choice([each for each in grid.micro_batch_sizes if each >= size])
+            fewest = grid.batch_size // (split.data_parallel * larger)
+            if fewest:  # the bound of a range of sizes holds for the one inside
+                shaped = grid.strategy(split, smaller, shape)
+                assert costs.least_bytes(shaped, shape.recompute, (order,), fewest) <= estimate.peak_bytes
     assert number > 100
 
 
 def test_the_closest_bound_is_close():
-    """Bounds are of use: of the same draws the closest is 1 % below the time and 4 % below the bytes on average."""
+    """Bounds are of use: of the same draws the closest is 1 % below the time and 3 % below the bytes on average."""
     times, sizes = [], []
     for seed in range(10):
         draw, _, costs, grid = drawn_question(seed)
@@ -120,7 +126,7 @@ def test_the_closest_bound_is_close():
             times.append(step_s / estimate.step_s)
             sizes.append(peak / estimate.peak_bytes)
     assert sum(times) / len(times) > 0.98
-    assert sum(sizes) / len(sizes) > 0.93
+    assert sum(sizes) / len(sizes) > 0.97
 
 
 def small_question(seed):
@@ -132,6 +138,18 @@ def small_question(seed):
     stack = draw.choice(STACKS)
     axes = Axes(virtual_stages=(2,), micro_batch_sizes=(1, 2, 4))
     return Estimator(spec, recipe, cluster), Strategy(stack=stack), axes
+
+
+def small_mixture(seed):
+    """A grid of a mixture behind a dense layer, on chips that about half of its layouts fit on."""
+    draw = random.Random(seed)
+    spec = replace(drawn_model(draw), num_layers=3, moe=MoeSpec(4, 2, 128, num_leading_dense_layers=1))
+    stack, memory = (("nanotron", 5.4), ("torchtitan", 3.4), ("megatron", 4.4), ("torchledger", 3.6))[seed]
+    cluster = parse_cluster("h100x4")
+    chip = replace(cluster.chip, memory_bytes_nominal=int(memory * 2**30), memory_bytes_reported=None)
+    recipe = Recipe(batch_size=4, sequence_length=4096, precision="bf16")
+    axes = Axes(virtual_stages=(2,), micro_batch_sizes=(1, 2, 4))
+    return Estimator(spec, recipe, replace(cluster, chip=chip)), Strategy(stack=stack), axes
 
 
 class Bold:
@@ -153,9 +171,9 @@ class Bold:
         return bolder
 
 
-def both_ways(seed, by=1.0):
+def both_ways(question, by=1.0):
     """(best, front) of the search and of every point."""
-    estimator, base, axes = small_question(seed)
+    estimator, base, axes = question
     costs = LayoutCosts(estimator, base, axes)
     asked = costs if by == 1.0 else Bold(costs, by)
     recipe = estimator.recipe
@@ -191,14 +209,25 @@ def both_ways(seed, by=1.0):
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_over_real_costs_is_that_of_every_point(seed):
     """On small grids of drawn models and stacks the ranking and the front are those of all points."""
-    got, expected, found = both_ways(seed)
+    got, expected, found = both_ways(small_question(seed))
     assert got == expected
     assert found.num_considered == found.num_points
 
 
+@pytest.mark.parametrize(
+    "seed", [0, 1, pytest.param(2, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof)]
+)
+def test_the_search_of_mixtures_is_that_of_every_point(seed):
+    """The same of mixtures whose first rank has other layers than the rest, where memory rules half of them out."""
+    got, expected, found = both_ways(small_mixture(seed))
+    assert got == expected
+    assert found.num_considered == found.num_points
+    assert sum(loss.num_points for loss in found.losses if loss.kind == "memory") > 100
+
+
 def test_bounds_that_are_too_high_are_noticed():
     """The comparison above fails with bounds of seconds a tenth too high: it is no test that cannot fail."""
-    assert any(got != expected for got, expected, _ in (both_ways(seed, by=1.1) for seed in range(6)))
+    assert any(got != expected for got, expected, _ in (both_ways(small_question(seed), by=1.1) for seed in range(6)))
 
 
 @pytest.mark.parametrize("offload", [{"offload_optimizer": True}, {"offload_activations": 0.6}])
@@ -283,15 +312,19 @@ def test_rows_that_another_is_nowhere_above_are_left_out():
     assert [row.ranks[-1] for row in found.time] == [((0, 12, 1), (1, 3 * 2, 0))]
     # c chunks of 12/c layers: on the first rank 2·3 + (c - 1)·4 + 1 of them are in flight, on the last (c - 1)·4 + 1
     alive = {((6 + (c - 1) * 4 + 1) * 12 // c, ((c - 1) * 4 + 1) * 12 // c) for c in (2, 3, 6)}
-    assert {(row.alive_first[1], row.alive_last[1]) for row in found.hold} == alive
+    assert {(row[0].alive[1], row[-1].alive[1]) for row in found.hold} == alive
     # GPipe's first rank has all 16 micro-batches in flight, so its row is above all of them
     assert (16 * 12, 16 * 12) not in alive
 
 
 def test_a_rank_holds_the_kinds_of_layers_that_it_holds():
-    """With one dense layer before 7 mixtures, the first of 4 ranks has one of each and the others two mixtures."""
+    """With one dense layer before 7 mixtures, the first of 4 ranks has one of each and the others two mixtures.
+
+    Of the two ranks between, the earlier one has more micro-batches in flight: 3 of them, so 6 mixtures are alive.
+    """
     spec = ModelSpec("m", 100, 64, 8, 96, AttentionSpec(12), MlpSpec(510))
     kinds = (("embedding", ()), ("layer", ((0, 1),)), ("layer", ((1, 7),)), ("head", ()))
     found = Placing(spec, kinds, embeddings_as_layers=False).rows((Order("1f1b", 1),), 4, 8)
-    assert found.hold == (((1, 1, 1, 0), (0, 0, 2, 1), (4, 4, 4, 0), (0, 0, 2, 1)),)
+    first, last = ((1, 1, 1, 0), (4, 4, 4, 0), 1), ((0, 0, 2, 1), (0, 0, 2, 1), 1)
+    assert found.hold == ((first, ((0, 0, 2, 0), (0, 0, 6, 0), 2), last),)
     assert found.time[0].ranks[0] == ((1, 1, 1, 0), (0, 0, 0, 0))

@@ -131,6 +131,12 @@ class Analytic:
         peak = self._state(replace(strategy, shard_level=3)) + self._kept(strategy, recompute) * in_flight
         return Least.of_any(step_s * self.boldness, int(peak) * self.boldness, "micro-batches", 0.0)
 
+    def least_bytes(self, strategy, recompute, _orders, number):
+        """Whatever the schedule, of so many micro-batches."""
+        in_flight = min(number, strategy.pipeline_parallel)
+        least = self._state(replace(strategy, shard_level=3)) + self._kept(strategy, recompute) * in_flight
+        return int(least) * self.boldness
+
     def least_of_split(self, strategy, _shapes, _orders):
         """Whatever the micro-batch."""
         step_s = 3 * self.recipe.batch_size / self.num_chips

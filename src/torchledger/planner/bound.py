@@ -42,32 +42,60 @@ class Share(NamedTuple):
         return max(0.0, self.whole + self.divided / ranks)
 
 
+class Floor(NamedTuple):
+    """The least of computing of one kind.
+
+    Attributes:
+        products: matrix products of known sizes.
+        device_s: of one sequence, what the other lines take, by whether the tokens are split over context parallel
+            ranks: what they split evenly.
+    """
+
+    products: tuple[Product, ...]
+    device_s: tuple[Share, Share]
+
+    def busy_s(self, sequences: float, ranks: int, chips: Chipset, *, is_cut: bool) -> float:
+        """Seconds of the device for so many sequences of a context parallel rank, kernels starting in no time."""
+        rest = self.device_s[is_cut].at(ranks) * sequences
+        return rest + sum(each.seconds(sequences, ranks, chips) for each in self.products)
+
+    def least_s(self, ranks: int, *, is_cut: bool) -> float:
+        """Seconds of a sequence, however many others it runs with: at the full rate."""
+        return self.device_s[is_cut].at(ranks) + sum(each.least_s(ranks) for each in self.products)
+
+
 class PhaseFloor(NamedTuple):
     """The least of one phase of a block.
 
     Attributes:
-        products: matrix products of known sizes.
+        attention: scores and what is made of them.
+        matmul: other contractions.
+        device_s: of one sequence, what all else takes; see `Floor`.
         constant_s: what moves the same bytes whatever the tokens are: casts of weights.
-        device_s: of one sequence, what the other lines take, by whether the tokens are split over context parallel
-            ranks: what they split evenly.
         kernels_s: starts of its kernels, whatever their size.
         host_s: what the host needs to issue them.
     """
 
-    products: tuple[Product, ...]
-    constant_s: Share
+    attention: Floor
+    matmul: Floor
     device_s: tuple[Share, Share]
+    constant_s: Share
     kernels_s: float
     host_s: float
 
-    def busy_s(self, sequences: float, ranks: int, chips: Chipset, *, is_cut: bool) -> float:
-        """Seconds of the device for so many sequences of a context parallel rank."""
-        rest = self.device_s[is_cut].at(ranks) * sequences + self.constant_s.at(ranks) + self.kernels_s
-        return rest + sum(each.seconds(sequences, ranks, chips) for each in self.products)
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All matrix products of known sizes."""
+        return self.attention.products + self.matmul.products
+
+    def rest_s(self, sequences: float, ranks: int, *, is_cut: bool) -> float:
+        """Seconds of what is no contraction, for so many sequences of a context parallel rank."""
+        return self.device_s[is_cut].at(ranks) * sequences + self.constant_s.at(ranks)
 
     def least_s(self, ranks: int, *, is_cut: bool) -> float:
         """Seconds of a sequence, however many others it runs with: at the full rate, and kernels start in no time."""
-        return self.device_s[is_cut].at(ranks) + sum(each.least_s(ranks) for each in self.products)
+        contractions = self.attention.least_s(ranks, is_cut=is_cut) + self.matmul.least_s(ranks, is_cut=is_cut)
+        return self.device_s[is_cut].at(ranks) + contractions
 
 
 class PieceFloor(NamedTuple):
@@ -231,14 +259,14 @@ def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], always: _Al
     lines = [
         [each for each in block.lines if _phase(each) == phase and _place(each) in always.lines] for block in blocks
     ]
-    products: list[Product] = []
+    products: dict[str, list[Product]] = {"attention": [], "matmul": []}
     rest, constant = lines[:4], [0.0, 0.0]
     if len(set(map(len, lines))) == 1:
         rest = [[], [], [], []]
         for one, two, shared, shared_two, fewer, bare in zip(*lines, strict=True):
             found = product_of(Seen((one, two, shared, shared_two), bare, split, asked.heads), chips)
             if found is not None:
-                products.append(found)
+                products[_cover(one)].append(found)
             elif (
                 one.kind not in CONTRACTIONS and one.work.bytes_moved == two.work.bytes_moved == fewer.work.bytes_moved
             ):
@@ -247,16 +275,31 @@ def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], always: _Al
             else:
                 for kept, line in zip(rest, (one, two, shared, shared_two), strict=True):
                     kept.append(line)
-    whole, cut = (
-        _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in rest], split)
-        for is_cut in (False, True)
-    )
+    shares = {
+        cover: _shares([[line for line in each if _cover(line) == cover] for each in rest], chips, split)
+        for cover in ("attention", "matmul", "")
+    }
+    attention, matmul = (Floor(tuple(products[cover]), shares[cover]) for cover in ("attention", "matmul"))
     started = sum(line.times for line in lines[2] if ".experts" not in line.module and line.work.bytes_moved)
     host = started * constants.host_s * asked.host_factor
     if host and phase == "recompute":
         host += constants.checkpoint_host_s
     bytes_s = _share(constant[0], constant[1], split)
-    return PhaseFloor(tuple(products), bytes_s, (whole, cut), started * constants.kernel_s, host)
+    return PhaseFloor(attention, matmul, shares[""], bytes_s, started * constants.kernel_s, host)
+
+
+def _cover(line: Line) -> str:
+    """What of computing exchanges run beside it is: that of context parallelism, of tensor parallelism, of none."""
+    return "attention" if line.kind == "attention" else "matmul" if line.kind in CONTRACTIONS else ""
+
+
+def _shares(lines: Sequence[Sequence[Line]], chips: Chipset, split: int) -> tuple[Share, Share]:
+    """Floors of a sequence of the lines of the reference layouts, tokens whole and split."""
+    whole, cut = (
+        _fit([sum(floor_s(line, chips, splits_tokens=is_cut) * line.times for line in each) for each in lines], split)
+        for is_cut in (False, True)
+    )
+    return whole, cut
 
 
 def _beside_bytes(block: Block) -> float:

@@ -13,14 +13,14 @@ from operator import mul
 from typing import NamedTuple
 
 from torchledger.formula import parts
-from torchledger.planner.block import exchanges_of
-from torchledger.planner.bound import PieceFloor, Share, floors
+from torchledger.planner.block import stream_bytes_of
+from torchledger.planner.bound import PhaseFloor, PieceFloor, Share, floors
+from torchledger.planner.bound_exchange import Exchanged, LeastExchanges, Sent
 from torchledger.planner.bound_memory import LeastMemory, RankBytes
 from torchledger.planner.bound_rows import FILLED, SPLIT, Placing, Rows, TimeRow
 from torchledger.planner.bound_sharing import LeastSharing, with_copies
 from torchledger.planner.data_parallel import exposed
 from torchledger.planner.estimator import Costed, Estimator, Stages
-from torchledger.planner.exchange import group_of
 from torchledger.planner.search_grid import RECOMPUTES, Axes, Order, Shape, ShardKind
 from torchledger.planner.search_walk import Least
 from torchledger.planner.stack import stack
@@ -28,25 +28,6 @@ from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
 
 _PHASES = ("forward", "recompute", "backward", "weight")
-_CAUSES = {
-    "tensor": "tensor parallel communication",
-    "vocabulary": "tensor parallel communication",
-    "context": "context parallel communication",
-    "expert": "expert parallel communication",
-    "expert tensor": "tensor parallel communication",
-}
-
-
-class Exchanged(NamedTuple):
-    """Seconds that the exchanges of a micro-batch show at the least.
-
-    Attributes:
-        seconds: [block][phase].
-        causes: seconds of one micro-batch through all layers, by cause.
-    """
-
-    seconds: tuple[tuple[float, ...], ...]
-    causes: dict[str, float]
 
 
 class Part(NamedTuple):
@@ -55,12 +36,36 @@ class Part(NamedTuple):
     Attributes:
         kind: `embedding`, `layer`, `prediction`, `head`.
         num_layers: how many such blocks the model has.
-        phases: (seconds of the device, seconds of the host).
+        phases: of each, what its computing takes.
     """
 
     kind: str
     num_layers: int
-    phases: tuple[tuple[float, float], ...]
+    phases: tuple[Computing, ...]
+
+
+class Computing(NamedTuple):
+    """The floor of a phase of a block on one rank.
+
+    Attributes:
+        device_s: seconds of the device.
+        host_s: seconds of the host.
+        attention_s, matmul_s: of the device, what exchanges can hide behind.
+    """
+
+    device_s: float
+    host_s: float
+    attention_s: float
+    matmul_s: float
+
+    def with_sent(self, sent: Sent, drag: float) -> float:
+        """Seconds of the phase with what is sent in it."""
+        shown = sent.shown_s
+        if sent.attention.seconds:
+            shown += sent.attention.shown_s(self.attention_s, drag)
+        if sent.matmul.seconds:
+            shown += sent.matmul.shown_s(self.matmul_s, drag)
+        return max(self.device_s + shown, self.host_s)
 
 
 class Rank(NamedTuple):
@@ -88,9 +93,9 @@ class Bounds:
         self._estimator = estimator
         self._base = base
         self._stack = stack(base.stack)
-        self._parts = parts(estimator.spec, estimator.recipe)
+        self._exchanges = LeastExchanges(estimator, self._stack, parts(estimator.spec, estimator.recipe))
         self._floors: dict[tuple[Recompute, bool, int], tuple[PieceFloor, ...]] = {}
-        self._exchanged: dict[tuple[object, ...], Exchanged] = {}
+        self._least: dict[tuple[object, ...], tuple[tuple[float, float], ...]] = {}
         recipe, constants = estimator.recipe, estimator.constants
         self._host = estimator.host_rules(base)
         self._optimizer_s = estimator.update_s(base) + self._host.gradient_s + self._host.weight_s
@@ -125,12 +130,11 @@ class Bounds:
         peaks = self._memory.bytes_of(strategy, self._held(strategy, recompute), size, found.hold)
         if min(peaks.values()) > self._capacity:
             return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
-        rank, exchanged = self._rank(strategy, recompute), self._exchanges(strategy, recompute)
+        rank, exchanged = self._rank(strategy, recompute), self._exchanges.of(strategy, recompute)
         blocks = []
-        for part, sent in zip(rank.parts, exchanged.seconds, strict=True):
-            phases = [
-                max(device_s + sent_s, host_s) for (device_s, host_s), sent_s in zip(part.phases, sent, strict=True)
-            ]
+        drag = self._estimator.constants.drag
+        for part, sent in zip(rank.parts, exchanged.blocks, strict=True):
+            phases = [each.with_sent(beside, drag) for each, beside in zip(part.phases, sent, strict=True)]
             blocks.append((phases[0], phases[1] + phases[2], phases[3]))
         plain = [(forward + backward, weight) for forward, backward, weight in blocks]
         pipeline_s, bubble_s = _pipeline_s(self._num_layers, plain, stages, number, found.time)
@@ -142,6 +146,15 @@ class Bounds:
             pairs[kind] = (self._step_s(strategy, seconds), peak)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s, number / stages)
         return Least(pairs, cause, cause_s)
+
+    def least_bytes(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...], number: int) -> float:
+        """What no layout with micro-batches of this size or larger ones, so many or more, is below.
+
+        More of them are more in flight, but for interleaved ones that fill no last group: so all groups are full here.
+        """
+        full = number - number % strategy.pipeline_parallel or number
+        rows = self._rows(strategy, orders, full).hold
+        return self._memory.least_bytes(strategy, self._held(strategy, recompute), strategy.micro_batch_size, rows)
 
     def _with(
         self, blocks: Sequence[tuple[float, float, float]], shared: Sequence[tuple[float, float]]
@@ -197,29 +210,51 @@ class Bounds:
 
         Of exchanges it knows only the bandwidth: those of the largest micro-batch, per sequence.
         """
+        peaks = self._peaks_of_split(strategy, shapes, orders)
+        if min(peaks.values()) > self._capacity:
+            return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
         number, stages = self._estimator.recipe.batch_size // strategy.data_parallel, strategy.pipeline_parallel
         found = self._rows(strategy, orders, number)
         step_s, cause, cause_s = math.inf, "matmul", 0.0
         least = min((shape.recompute for shape in shapes), key=RECOMPUTES.index)
-        cut, tokens, ranks = strategy.context_parallel > 1, strategy.context_parallel, strategy.tensor_parallel
+        tokens, drag = strategy.context_parallel, self._estimator.constants.drag
         for split, context in sorted({(shape.sequence_parallel, shape.context_kind) for shape in shapes}):
             most = replace(strategy, micro_batch_size=number, sequence_parallel=split, context_kind=context)
-            exchanged, floors_ = self._exchanges(most, least), self._floors_of(most, least)
-            blocks = []
-            for floor, sent in zip(floors_, exchanged.seconds, strict=True):
-                *rest, weight = [phase.least_s(ranks, is_cut=cut) / tokens for phase in floor.phases]
-                blocks.append((sum(rest) + sum(sent) / number, weight))
+            exchanged = self._exchanges.of(most, least)
+            blocks = [
+                (rest / tokens + sum(each.least_s(drag) for each in sent) / number, weight / tokens)
+                for (rest, weight), sent in zip(self._least_of(most, least), exchanged.blocks, strict=True)
+            ]
             pipeline_s, bubble_s = _pipeline_s(self._num_layers, blocks, stages, number, found.time)
             seconds = self._step_s(strategy, pipeline_s)
             if seconds < step_s:
                 step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
-        single = self._rows(strategy, orders, 1)  # whatever the micro-batches: of one alone
+        return Least({kind: (step_s, peak) for kind, peak in peaks.items()}, cause, cause_s)
+
+    def _peaks_of_split(
+        self, strategy: Strategy, shapes: Sequence[Shape], orders: tuple[Order, ...]
+    ) -> dict[ShardKind, float]:
+        """Whatever the micro-batches: of one alone."""
+        rows = self._rows(strategy, orders, 1).hold
         peaks: dict[ShardKind, float] = {}
         for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}:
-            held = self._held(replace(strategy, sequence_parallel=split), recompute)
-            for kind, peak in self._memory.bytes_of(strategy, held, 1, single.hold).items():
+            held = self._held(strategy if not split else replace(strategy, sequence_parallel=True), recompute)
+            for kind, peak in self._memory.bytes_of(strategy, held, 1, rows).items():
                 peaks[kind] = min(peak, peaks.get(kind, math.inf))
-        return Least({kind: (step_s, peak) for kind, peak in peaks.items()}, cause, cause_s)
+        return peaks
+
+    def _least_of(self, strategy: Strategy, recompute: Recompute) -> tuple[tuple[float, float], ...]:
+        """By block, the least seconds of a sequence: without its weight gradients, and of those."""
+        ranks, cut = strategy.tensor_parallel, strategy.context_parallel > 1
+        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel, ranks, cut)
+        found = self._least.get(key)
+        if found is None:
+            blocks = []
+            for floor in self._floors_of(strategy, recompute):
+                *rest, weight = [phase.least_s(ranks, is_cut=cut) for phase in floor.phases]
+                blocks.append((sum(rest), weight))
+            found = self._least[key] = tuple(blocks)
+        return found
 
     def _step_s(self, strategy: Strategy, pipeline_s: float) -> float:
         """A step with this pipeline and the update of a rank's mean share of parameters, nothing exchanged."""
@@ -241,13 +276,22 @@ class Bounds:
                 Part(
                     floor.kind,
                     floor.num_layers,
-                    tuple((p.busy_s(sequences, ranks, self._chips, is_cut=cut), p.host_s) for p in floor.phases),
+                    tuple(self._computing(phase, sequences, ranks, is_cut=cut) for phase in floor.phases),
                 )
                 for floor in self._floors_of(strategy, recompute)
             )
-            again_s = sum(part.phases[1][0] * part.num_layers for part in parts_)
+            again_s = sum(part.phases[1].device_s * part.num_layers for part in parts_)
             found = self._ranks[key] = Rank(parts_, again_s)
         return found
+
+    def _computing(self, phase: PhaseFloor, sequences: float, ranks: int, *, is_cut: bool) -> Computing:
+        chips = self._chips
+        attention, matmul = (
+            each.busy_s(sequences, ranks, chips, is_cut=is_cut) for each in (phase.attention, phase.matmul)
+        )
+        device_s = phase.rest_s(sequences, ranks, is_cut=is_cut) + attention + matmul
+        starts_s = phase.kernels_s  # some of them are those of the covers
+        return Computing(device_s + starts_s, phase.host_s, attention + starts_s, matmul + starts_s)
 
     def _held(self, strategy: Strategy, recompute: Recompute) -> RankBytes:
         """Activations of one sequence."""
@@ -259,11 +303,16 @@ class Bounds:
             # scores in memory: of the tokens that a rank has with themselves
             each = 1 / (tokens * tokens if self._is_math else tokens)
             head = next(floor for floor in floors_ if floor.kind == "head")
+            divided = ranks if strategy.sequence_parallel else 1
+            stream = self._estimator.recipe.sequence_length * self._estimator.spec.hidden_size / (tokens * divided)
             found = self._helds[key] = RankBytes(
                 tuple(0.0 if floor is head else floor.kept_bytes.at(ranks) * each for floor in floors_),
+                head.kept_bytes.at(ranks) * each,
                 tuple(floor.beside_bytes.at(ranks) * each if floor.kind == "layer" else 0.0 for floor in floors_),
                 (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
                 min(floor.less_bytes for floor in floors_),
+                stream * stream_bytes_of(self._estimator.recipe, self._stack),
+                ranks if strategy.sequence_parallel else 0,
             )
         return found
 
@@ -278,39 +327,6 @@ class Bounds:
                 expert_tensor_parallel=strategy.expert_tensor_parallel,
             )
         return found
-
-    def _exchanges(self, strategy: Strategy, recompute: Recompute) -> Exchanged:
-        """What the exchanges of a micro-batch show at the least: those that hide, behind as much as it takes."""
-        key = (
-            strategy.tensor_parallel,
-            strategy.sequence_parallel,
-            strategy.context_parallel,
-            strategy.context_kind,
-            strategy.expert_parallel,
-            strategy.expert_tensor_parallel,
-            strategy.micro_batch_size,
-            recompute,
-        )
-        found = self._exchanged.get(key)
-        if found is None:
-            found = self._exchanged[key] = self._priced(strategy, recompute)
-        return found
-
-    def _priced(self, strategy: Strategy, recompute: Recompute) -> Exchanged:
-        estimator = self._estimator.at(recompute)
-        drag = estimator.constants.drag
-        blocks, causes = [], dict.fromkeys(_CAUSES.values(), 0.0)
-        for part in self._parts:
-            phases = dict.fromkeys(_PHASES, 0.0)
-            for each in exchanges_of(part, estimator.spec, estimator.recipe, strategy, self._stack):
-                group = group_of(each.cause, strategy)
-                seconds = estimator.fabric.seconds(each.op, each.num_bytes, *group) * each.times
-                if each.is_hidden:
-                    seconds = drag * seconds + (seconds / each.num_chunks if each.num_chunks else 0.0)
-                phases[each.phase] += seconds
-                causes[_CAUSES[each.cause]] += seconds * part.times
-            blocks.append(tuple(phases.values()))
-        return Exchanged(tuple(blocks), causes)
 
 
 def _pipeline_s(

@@ -1,8 +1,8 @@
 """`LeastMemory`: bytes that the fullest rank of no layout of a subtree is below.
 
-The first rank has the embedding and the activations of most micro-batches, the last one the head and the logits; a rank
-that holds the mean of all training state is another bound. Each is priced by `memory.skeleton`, under every shard level
-with the largest group, which leaves least.
+The first rank has the embedding and the activations of most micro-batches, the last one the head and the logits, one
+between them perhaps larger layers; a rank that holds the mean of all training state is another bound. Each is priced by
+`memory.skeleton`, under every shard level with the largest group, which leaves least.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import mul
 from typing import NamedTuple
 
 from torchledger.planner.bound import PieceFloor
-from torchledger.planner.bound_rows import Counts, HoldRow
+from torchledger.planner.bound_rows import Counts, Held, HoldRow
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.memory import Skeleton, skeleton
 from torchledger.planner.search_grid import Axes, ShardKind
@@ -30,23 +30,66 @@ class RankBytes(NamedTuple):
 
     Attributes:
         kept: by block; nothing of the head, whose own is in its spike.
+        head: what the head keeps of a micro-batch before the one whose loss it is at.
         beside: by block, what the backward pass of a layer holds beside.
         spike: what the head holds at the loss.
         less: by how much beside and spike are less whatever the number of sequences.
+        output: of the residual stream, one rank's own part.
+        num_gathered: how many such parts it gathers.
     """
 
     kept: tuple[float, ...]
+    head: float
     beside: tuple[float, ...]
     spike: float
     less: float
+    output: float
+    num_gathered: int
+
+    def of(self, rank: Held, resident: float) -> RankShares:
+        """Those of one rank, of which such a share stays on the device."""
+        kept = sum(map(mul, self.kept, rank.alive)) + self.head * max(0, rank.alive[-1] - 1)
+        beside = max((each for each, count in zip(self.beside, rank.blocks, strict=True) if count), default=0.0)
+        sent = self.output * (rank.num_neighbours + self.num_gathered)
+        return RankShares(kept * resident + sent, beside, self.spike if rank.blocks[-1] else None, self.less)
 
 
-class _Ends(NamedTuple):
-    """Skeletons under one sharding: of the first and the last rank by what they hold, and of the mean."""
+class RankShares(NamedTuple):
+    """Activations of one pipeline rank, for micro-batches of one sequence.
 
-    first: dict[Counts, Skeleton]
-    last: dict[Counts, Skeleton]
+    Attributes:
+        kept: of all that are in flight, and buffers of what it sends and receives.
+        beside: what the backward pass of a layer holds beside.
+        spike: what the head holds at the loss; nothing where there is none.
+        less: by how much beside and spike are less whatever the number of sequences.
+    """
+
+    kept: float
+    beside: float
+    spike: float | None
+    less: float
+
+    def peak_bytes(self, size: int, bare: Skeleton, capacity: float) -> float:
+        """With micro-batches of so many sequences on top of a skeleton, in a layer's backward pass or at the loss."""
+        most = bare.at_layer + max(0.0, self.beside * size + self.less)
+        if self.spike is not None:
+            most = max(most, bare.at_head + max(0.0, self.spike * size + self.less))
+        most += bare.standing + self.kept * size
+        return max(most, min(most + bare.pool, capacity)) if bare.pool else most
+
+
+class _Skeletons(NamedTuple):
+    """Skeletons of ranks by what they hold, and standing bytes of the mean."""
+
+    ranks: dict[tuple[Counts, int], Skeleton]
     mean: float
+
+
+class _BySharding(NamedTuple):
+    """Skeletons of every kind of sharding, and what none of them is below."""
+
+    kinds: dict[ShardKind, _Skeletons]
+    least: _Skeletons
 
 
 class LeastMemory:
@@ -59,43 +102,48 @@ class LeastMemory:
         floors: of the blocks; parameters are read from them.
     """
 
-    __slots__ = ("_estimator", "_floors", "_known", "_levels", "_resident", "_stack")
+    __slots__ = ("_capacity", "_estimator", "_floors", "_known", "_levels", "_resident", "_shares", "_stack")
 
     def __init__(self, estimator: Estimator, base: Strategy, axes: Axes, floors: Sequence[PieceFloor]) -> None:
         self._estimator = estimator
         self._stack = stack(base.stack)
         self._floors = floors
         self._levels = axes.shard_levels
+        self._capacity = math.inf if estimator.capacity_bytes is None else estimator.capacity_bytes
         self._resident = 1 - estimator.recipe.offload_activations
-        self._known: dict[tuple[int, ...], dict[ShardKind, _Ends]] = {}
+        self._known: dict[tuple[int, ...], _BySharding] = {}
+        self._shares: dict[tuple[RankBytes, Held], RankShares] = {}
 
     def bytes_of(
         self, strategy: Strategy, held: RankBytes, size: int, rows: Sequence[HoldRow]
     ) -> dict[ShardKind, float]:
         """The least of layouts with these numbers of ranks and these orders, by kind of sharding.
 
-        `held` is of one sequence, `size` how many a micro-batch has.
+        `held` is of one sequence, `size` how many a micro-batch has. Where that of no kind fits, it is the same
+        for all of them.
         """
-        alive = []
-        for row in rows:
-            kept = [
-                sum(each * count for each, count in zip(held.kept, counts, strict=True)) * size * self._resident
-                for counts in (row.alive_first, row.alive_last)
-            ]
-            layer = max((each for each, count in zip(held.beside, row.first, strict=True) if count), default=0.0)
-            first = kept[0] + max(0.0, layer * size + held.less)
-            alive.append((row.first, first, row.last, kept[1] + max(0.0, held.spike * size + held.less)))
-        found = {}
-        for kind, (firsts, lasts, mean) in self._ends(strategy, rows).items():
-            least = math.inf
-            for first_blocks, first, last_blocks, last in alive:
-                one, other = firsts[first_blocks], lasts[last_blocks]
-                most = max(one.standing + one.at_layer + first, other.standing + other.at_head + last)
-                least = min(least, most)
-            found[kind] = max(least, mean) - _ROUNDING
+        by, alive = self._skeletons_of(strategy, rows), self._alive(held, rows)
+        capacity = self._capacity
+        most = _least_bytes(alive, size, by.least, capacity)
+        if most > capacity:  # whatever the sharding
+            return dict.fromkeys(by.kinds, most)
+        return {kind: _least_bytes(alive, size, skeletons, capacity) for kind, skeletons in by.kinds.items()}
+
+    def least_bytes(self, strategy: Strategy, held: RankBytes, size: int, rows: Sequence[HoldRow]) -> float:
+        """The same for any kind of sharding."""
+        least = self._skeletons_of(strategy, rows).least
+        return _least_bytes(self._alive(held, rows), size, least, self._capacity)
+
+    def _alive(self, held: RankBytes, rows: Sequence[HoldRow]) -> list[list[tuple[Counts, int, RankShares]]]:
+        return [[(rank.blocks, rank.num_neighbours, self._share(held, rank)) for rank in row] for row in rows]
+
+    def _share(self, held: RankBytes, rank: Held) -> RankShares:
+        found = self._shares.get((held, rank))
+        if found is None:
+            found = self._shares[held, rank] = held.of(rank, self._resident)
         return found
 
-    def _ends(self, strategy: Strategy, rows: Sequence[HoldRow]) -> dict[ShardKind, _Ends]:
+    def _skeletons_of(self, strategy: Strategy, rows: Sequence[HoldRow]) -> _BySharding:
         key = (
             strategy.tensor_parallel,
             strategy.context_parallel,
@@ -106,17 +154,31 @@ class LeastMemory:
         )
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = {}
-            for sharding in self._shardings(strategy):
-                mean = self._skeleton(strategy, sharding, self._mean(strategy)).standing
-                found[sharding] = _Ends({}, {}, mean)
-        for sharding, ends in found.items():
-            for row in rows:
-                if row.first not in ends.first:
-                    ends.first[row.first] = self._skeleton(strategy, sharding, self._totals(strategy, row.first))
-                if row.last not in ends.last:
-                    ends.last[row.last] = self._skeleton(strategy, sharding, self._totals(strategy, row.last))
+            mean = self._mean(strategy)
+            kinds = {
+                sharding: _Skeletons({}, self._skeleton(strategy, sharding, mean).standing)
+                for sharding in self._shardings(strategy)
+            }
+            found = self._known[key] = _BySharding(kinds, _Skeletons({}, min(each.mean for each in kinds.values())))
+        for row in rows:
+            for rank in row:
+                if (rank.blocks, rank.num_neighbours) not in found.least.ranks:
+                    self._add(found, strategy, rank)
         return found
+
+    def _add(self, found: _BySharding, strategy: Strategy, rank: Held) -> None:
+        key = (rank.blocks, rank.num_neighbours)
+        totals = self._totals(strategy, *key)
+        for sharding, skeletons in found.kinds.items():
+            skeletons.ranks[key] = self._skeleton(strategy, sharding, totals)
+        all_ = [skeletons.ranks[key] for skeletons in found.kinds.values()]
+        standing = min(each.standing for each in all_)
+        found.least.ranks[key] = Skeleton(
+            standing,
+            min(each.standing + each.at_layer for each in all_) - standing,
+            min(each.standing + each.at_head for each in all_) - standing,
+            min(each.pool for each in all_),
+        )
 
     def _shardings(self, strategy: Strategy) -> list[ShardKind]:
         if strategy.data_parallel * strategy.context_parallel == 1:
@@ -133,9 +195,9 @@ class LeastMemory:
 
     def _mean(self, strategy: Strategy) -> StageTotals:
         stages = strategy.pipeline_parallel
-        return self._totals(strategy, [floor.num_layers / stages for floor in self._floors])
+        return self._totals(strategy, [floor.num_layers / stages for floor in self._floors], min(1, stages - 1))
 
-    def _totals(self, strategy: Strategy, counts: Sequence[float]) -> StageTotals:
+    def _totals(self, strategy: Strategy, counts: Sequence[float], num_neighbours: int) -> StageTotals:
         """Of a rank with so many of each block; a part of one has no largest layer, embedding or head."""
         ranks, floors = strategy.tensor_parallel, self._floors
         own = 1 / (strategy.expert_parallel * (strategy.expert_tensor_parallel or ranks))
@@ -165,8 +227,22 @@ class LeastMemory:
             head_bytes=0,
             largest_block=0,
             output_bytes=0,
-            num_neighbours=min(1, strategy.pipeline_parallel - 1),
+            num_neighbours=num_neighbours,
         )
+
+
+def _least_bytes(
+    rows: Sequence[Sequence[tuple[Counts, int, RankShares]]], size: int, skeletons: _Skeletons, capacity: float
+) -> float:
+    """Of the fullest rank of the row in which that has least."""
+    ranks, mean = skeletons
+    least = math.inf
+    for row in rows:
+        most = mean
+        for blocks, neighbours, shares in row:
+            most = max(most, shares.peak_bytes(size, ranks[blocks, neighbours], capacity))
+        least = min(least, most)
+    return least - _ROUNDING
 
 
 _ENDS = frozenset({"embedding", "head"})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from operator import ge, le
+from typing import NamedTuple
 
 from torchledger.planner.assembly import Runs, assemble
 from torchledger.planner.schedule import in_flight
@@ -33,18 +34,22 @@ class TimeRow(NamedTuple):
     ranks: tuple[tuple[Counts, Counts], ...]
 
 
-class HoldRow(NamedTuple):
-    """What the bytes of the first and the last rank depend on.
+class Held(NamedTuple):
+    """What the bytes of a rank depend on.
 
     Attributes:
-        first, last: blocks that they hold, all chunks.
-        alive_first, alive_last: blocks whose activations are alive at the worst moment, each as often as it is.
+        blocks: that it holds, all chunks.
+        alive: blocks whose activations are alive at the worst moment, each as often as it is.
+        num_neighbours: ranks that it sends to or receives from.
     """
 
-    first: Counts
-    last: Counts
-    alive_first: Counts
-    alive_last: Counts
+    blocks: Counts
+    alive: Counts
+    num_neighbours: int
+
+
+#: The ranks of an order of which any may be the fullest.
+HoldRow = tuple[Held, ...]
 
 
 class Rows(NamedTuple):
@@ -84,26 +89,23 @@ class Placing:
         >>> found = placing.rows((Order("1f1b", 1), Order("gpipe", 1)), 4, 16)  # 2 layers a rank
         >>> found.time[0].ranks[-1]  # the last rank has 2 layers and the head; before it are 6 layers and the embedding
         ((0, 2, 1), (1, 6, 0))
-        >>> found.hold  # GPipe's first rank has 16 micro-batches in flight, 1F1B's has 4
-        (HoldRow(first=(1, 2, 0), last=(0, 2, 1), alive_first=(4, 8, 0), alive_last=(0, 2, 1)),)
+        >>> [held.blocks for held in found.hold[0]]  # 1F1B; GPipe's ranks hold the same, and more of it is alive
+        [(1, 2, 0), (0, 2, 0), (0, 2, 1)]
+        >>> [held.alive for held in found.hold[0]]  # of the middle ranks the earlier one has more in flight: 3
+        [(4, 8, 0), (0, 6, 0), (0, 2, 1)]
         """
         key = (orders, num_stages, number)
         found = self._rows.get(key)
         if found is None:
             rows = [self._rows_of(order, num_stages, number) for order in orders]
-            time, hold = _least(time for time, _ in rows), _least(hold for _, hold in rows)
+            time, hold = _least(time for time, _ in rows), _least_held(hold for _, hold in rows)
             found = self._rows[key] = Rows(time, hold)
         return found
 
     def _rows_of(self, order: Order, num_stages: int, number: int) -> tuple[TimeRow, HoldRow]:
         stages = self._stages(order, num_stages)
         held = [_sum(chunks) for chunks in stages]
-        flying = in_flight(order.schedule, num_stages, len(stages[0]), number)
-        alive = [
-            _sum(_times(chunk, flown) for chunk, flown in zip(stages[rank], flying[rank], strict=True))
-            for rank in (0, -1)
-        ]
-        hold = HoldRow(held[0], held[-1], alive[0], alive[1])
+        hold = self._held(order, stages, num_stages, number)
         if order.schedule == "dualpipe" and num_stages > 1:  # each micro-batch runs in one of a rank's two chunks
             return TimeRow(is_whole=False, ranks=()), hold
         before, latest = _times(held[0], 0), {}
@@ -112,6 +114,21 @@ class Placing:
             if order.schedule in FILLED:
                 before = _sum((before, chunks[0]))
         return TimeRow(order.schedule not in SPLIT, tuple(latest.items())), hold
+
+    def _held(self, order: Order, stages: Sequence[Sequence[Counts]], num_stages: int, number: int) -> HoldRow:
+        """Of ranks that hold the same, those with most micro-batches in flight."""
+        flying = in_flight(order.schedule, num_stages, len(stages[0]), number)
+        fullest: dict[tuple[int, tuple[Counts, ...]], list[tuple[int, ...]]] = {}
+        for rank, (chunks, flown) in enumerate(zip(stages, flying, strict=True)):
+            neighbours = (rank > 0) + (rank < num_stages - 1)
+            alike = fullest.setdefault((neighbours, tuple(chunks)), [])
+            if not any(all(map(ge, other, flown)) for other in alike):
+                alike[:] = [other for other in alike if not all(map(ge, flown, other))] + [flown]
+        found = []
+        for (neighbours, chunks), alike in fullest.items():
+            blocks = _sum(chunks)
+            found += [Held(blocks, _sum(map(_times, chunks, flown)), neighbours) for flown in alike]
+        return tuple(found)
 
     def _stages(self, order: Order, num_stages: int) -> tuple[tuple[Counts, ...], ...]:
         """[stage][chunk] counts."""
@@ -140,10 +157,7 @@ def _times(counts: Counts, times: int) -> Counts:
     return tuple([count * times for count in counts])
 
 
-_R = TypeVar("_R", TimeRow, HoldRow)
-
-
-def _least(found: Iterable[_R]) -> tuple[_R, ...]:
+def _least(found: Iterable[TimeRow]) -> tuple[TimeRow, ...]:
     distinct = dict.fromkeys(found)
     if len(distinct) == 1:
         return tuple(distinct)
@@ -151,16 +165,31 @@ def _least(found: Iterable[_R]) -> tuple[_R, ...]:
     return tuple(each for each in distinct if not any(_is_below(other, flat[each]) for other in flat.values()))
 
 
-def _flat(row: TimeRow | HoldRow) -> tuple[int, ...]:
+def _flat(row: TimeRow) -> tuple[int, ...]:
     """All of a row's numbers; a split order has less to wait for, so its flag counts as less."""
-    if isinstance(row, HoldRow):
-        return tuple(count for counts in row for count in counts)
     return (int(row.is_whole), *(count for rank in row.ranks for counts in rank for count in counts))
 
 
 def _is_below(other: Sequence[int], each: Sequence[int]) -> bool:
+    return other != each and len(other) == len(each) and all(map(le, other, each))
+
+
+def _least_held(found: Iterable[HoldRow]) -> tuple[HoldRow, ...]:
+    """Rows of which no other is in everything below: each of its ranks below one of theirs."""
+    kept: list[HoldRow] = []
+    for row in dict.fromkeys(found):
+        if not any(_holds_less(other, row) for other in kept):
+            kept = [other for other in kept if not _holds_less(row, other)] + [row]
+    return tuple(kept)
+
+
+def _holds_less(other: HoldRow, row: HoldRow) -> bool:
+    return all(any(_is_within(held, each) for each in row) for held in other)
+
+
+def _is_within(held: Held, each: Held) -> bool:
     return (
-        other != each
-        and len(other) == len(each)
-        and all(mine <= theirs for mine, theirs in zip(other, each, strict=True))
+        held.num_neighbours <= each.num_neighbours
+        and all(map(le, held.alive, each.alive))
+        and all(map(le, held.blocks, each.blocks))
     )

@@ -254,11 +254,13 @@ class Skeleton(NamedTuple):
     Attributes:
         standing: alive all the time: the training state, buffers outside the allocator, context, workspace.
         at_layer, at_head: of weights and gradients in a layer's backward pass and at the loss.
+        pool: what the allocator has besides, as long as there is room.
     """
 
     standing: float
     at_layer: float
     at_head: float
+    pool: float = 0.0
 
 
 def skeleton(
@@ -273,7 +275,7 @@ def skeleton(
     standing += 0.0 if recipe.offload_optimizer else held.master + held.state
     standing += _communicators(totals, strategy, stack, beside, chips_per_island) + beside.workspace + beside.context
     weights = _beside_weights(totals, strategy, stack, rule, shares)
-    return Skeleton(standing, weights.at_layer, weights.at_head)
+    return Skeleton(standing, weights.at_layer, weights.at_head, weights.pool if stack.allocator == "cuda" else 0.0)
 
 
 def _step(totals: StageTotals, recipe: Recipe, strategy: Strategy, rule: StateRule, shares: Shares) -> float:

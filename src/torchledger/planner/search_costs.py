@@ -48,6 +48,10 @@ class LayoutCosts:
         """A bound of all layouts that differ in order, one of these, and sharding only."""
         return self._bounds.of_shape(strategy, recompute, orders)
 
+    def least_bytes(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...], number: int) -> float:
+        """What no layout with micro-batches of this size or larger ones, so many or more, is below."""
+        return self._bounds.least_bytes(strategy, recompute, orders, number)
+
     def least_of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
         """A bound of all layouts that differ in sharding only."""
         return self._bounds.of_order(strategy, recompute)

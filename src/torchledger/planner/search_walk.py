@@ -14,6 +14,7 @@ lost, as long as the bounds are bounds. `tests/planner/test_search.py` compares 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,8 @@ from torchledger.spec import Recipe, Strategy
 from torchledger.spec.recipe import Recompute
 
 _C = TypeVar("_C")
+#: Sequences of a micro-batch and the orders that such micro-batches can have.
+_Sized = tuple[int, tuple[Order, ...]]
 
 #: Nodes between two calls that tell how far a walk is; one takes about a millisecond.
 TURNS = 8
@@ -82,6 +85,10 @@ class Costs(Protocol):
 
     def least_of_shape(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...]) -> Least:
         """A bound of all layouts that differ in order, one of these, and sharding only."""
+        ...
+
+    def least_bytes(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...], number: int) -> float:
+        """What no layout with micro-batches of this size or larger ones, so many or more, is below."""
         ...
 
     def least_of_order(self, strategy: Strategy, recompute: Recompute) -> Least:
@@ -265,19 +272,42 @@ class Walk:
         under_size = len(opened.shapes) * under_shape
         if self._is_cut(node.least, costs, len(grid.micro_batch_sizes) * under_size, _STATE):
             return
-        for size in grid.micro_batch_sizes:
+        sizes = []
+        for size in sorted(grid.micro_batch_sizes):
             if reason := rules.of_batch(split, size):
                 self.tally.lose("shape", reason, under_size)
                 continue
             why = partial(rules.of_run, split, size)
             orders = self._allowed(opened.orders, why, len(opened.shapes) * len(opened.shardings))
-            if not orders:
-                continue
-            below = len(orders) * len(opened.shardings)
-            for shape in opened.shapes:
+            if orders:
+                sizes.append((size, orders))
+        for shape in opened.shapes:
+            for size, orders in self._not_too_large(opened, shape, sizes, costs):
                 least = costs.least_of_shape(grid.strategy(split, size, shape), shape.recompute, orders)
-                if not self._is_cut(least, costs, below, _ACTIVATIONS):
+                if not self._is_cut(least, costs, len(orders) * len(opened.shardings), _ACTIVATIONS):
                     self._push(least, opened, size, shape, orders)
+
+    def _not_too_large(self, opened: _Open, shape: Shape, sizes: Sequence[_Sized], costs: Costs) -> Sequence[_Sized]:
+        """The micro-batches, smallest first, without those of which even one size down to the smallest cannot fit.
+
+        What the largest of them cannot be below depends on its own number of micro-batches, so what is left is asked
+        again: smaller ones are more.
+        """
+        grid, split, limit = self._grid, opened.split, self._limit_bytes(costs)
+        while sizes and not math.isinf(limit):
+            number = grid.batch_size // (split.data_parallel * sizes[-1][0])
+
+            def bytes_of(index: int, number: int = number, sizes: Sequence[_Sized] = sizes) -> float:
+                strategy = grid.strategy(split, sizes[index][0], shape)
+                return costs.least_bytes(strategy, shape.recompute, opened.orders, number)
+
+            first = bisect_right(range(len(sizes)), limit, key=bytes_of)
+            if first == len(sizes):
+                break
+            below = sum(len(orders) for _, orders in sizes[first:]) * len(opened.shardings)
+            self.tally.lose("memory", _ACTIVATIONS, below, bytes_of(first) - limit)
+            sizes = sizes[:first]
+        return sizes
 
     def _open_shape(self, node: _Node, costs: Costs) -> None:
         """Orders of a shape, each with a bound that costs little and, if that does not cut it, a closer one."""
