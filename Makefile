@@ -53,6 +53,7 @@ docs: $(STAMP)  ## regenerate docs/cli.md, docs/validation.md and docs/gpu-memor
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_validation.py
 	$(BIN)/python docs/generate_gpu_memory.py
+	$(BIN)/python docs/generate_memory_validation.py
 
 validation: $(STAMP)  ## predict every published measurement and write docs/validation-time.md (a minute or two)
 	$(BIN)/python docs/generate_time_validation.py
