@@ -27,3 +27,8 @@ def figures(folder):
 def resume(folder, **options):
     setup = resolve(folder.config())
     return list(train(setup, folder, checkpoint=resume_point(folder), **options))
+
+
+def losses(folder):
+    """Training losses by step."""
+    return {row["step"]: row["loss"] for row in read_metrics(folder.metrics_path) if row["kind"] == "step"}

@@ -184,3 +184,12 @@ def test_a_plan_near_a_measured_row_expects_what_that_row_left_over(ask, table):
     ask("calibrate", "--rows", "measured.csv")
     after = plan(ask, "--constants", "constants.toml")
     assert after["step_s"] < after["expected_step_s"] < 1.35 * before
+
+
+def test_a_place_that_nothing_can_be_saved_in_is_refused_before_fitting(ask, table, monkeypatch):
+    """A missing folder is exit code 2 before any row is read."""
+    table({"seconds": 1.0})
+    monkeypatch.setattr("torchledger.planner.measured.read_rows", lambda *_: pytest.fail("read before refusing"))
+    answer = ask("calibrate", "--rows", "measured.csv", "-o", "nowhere/constants.toml")
+    assert answer.code == 2
+    assert "there is no folder nowhere" in answer.err

@@ -60,6 +60,21 @@ def test_every_fault_is_told_and_every_file_read(ask, folder, headerless, tmp_pa
     assert [fault["path"] for fault in faults] == [str(p) for p in (folder / "train.tokens", headerless, paths[2])]
 
 
+def test_the_pages_of_a_folder_are_proven_too(ask, folder):
+    """A digit that has changed in either page, or a page that is gone, is a fault by its name, with exit code 1."""
+    for name, digit in (("prepare.json", b'"num_files": 8'), ("sources.json", b'"name": "3.txt"')):
+        whole = (folder / name).read_bytes()
+        assert digit in whole
+        (folder / name).write_bytes(whole.replace(digit, digit.replace(b"8", b"9").replace(b"3.t", b"9.t")))
+        answer = ask("data", "verify", folder)
+        assert answer.code == 1
+        assert f"{name} is damaged" in answer.err
+        (folder / name).unlink()
+        assert name in ask("data", "verify", folder).err
+        (folder / name).write_bytes(whole)
+    assert ask("data", "verify", folder).code == 0
+
+
 def test_an_id_beyond_the_vocabulary_is_a_fault(ask, headerless):
     """With a vocabulary of 9, id 9 at position 1 is one too many."""
     answer = ask("data", "verify", headerless, "--dtype", "uint16", "--vocab-size", 9)

@@ -124,3 +124,20 @@ def test_the_end_is_not_drawn():
     """The closing table tells the end; the live line only ends."""
     event = Finished(4, 4.1, 2.0, 2.1, 0.5, 10.0, 0.4, 0.3, 0.5, 0.0, 3.0, 2**30, Counters(), Counters(), Path("c/4"))
     assert drawn(event, on_terminal=False) == ""
+
+
+class Closed(io.StringIO):
+    """A stream that nobody reads any more."""
+
+    def write(self, _text):
+        """The system's answer."""
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_nobody_watching_stops_nothing(on_terminal):
+    """A closed pipe or a terminal that hung up is no error of the run: what follows is not drawn."""
+    live = Live(400, every=1, stream=Closed(), on_terminal=on_terminal)
+    live.show(step(0))
+    live.show(step(1))
+    live.close()

@@ -6,6 +6,7 @@ import pytest
 from torchledger.cli.runs import NoRun, read_any, read_run, write_books
 from torchledger.config import ConfigError
 from torchledger.ledger import Difference, Ledger, LedgerFormatError, Line, RunRecord, Work, to_csv, to_json
+from torchledger.trainer.errors import RunFolderError
 from torchledger.view.page import page
 from torchledger.view.record import RecordFormatError
 
@@ -92,7 +93,7 @@ def test_another_file_is_no_run(tmp_path):
         ("books.json", "{", RecordFormatError),
         ("ledger.json", "{", LedgerFormatError),
         ("environment.json", "{", RecordFormatError),
-        ("metrics.jsonl", '{"a"\n{"b": 1}\n', RecordFormatError),
+        ("metrics.jsonl", '{"a"\n{"kind": "step", "step": 1}\n', RunFolderError),
     ],
 )
 def test_a_damaged_file_is_named(run_folder, name, text, error):

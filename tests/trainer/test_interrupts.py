@@ -7,7 +7,7 @@ import pytest
 from torchledger.trainer.interrupts import Interrupts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_is_only_noted(number):
     """A signal inside becomes a number to read; afterwards the handlers are as before."""
     before = signal.getsignal(number)
@@ -16,6 +16,17 @@ def test_the_first_signal_is_only_noted(number):
         os.kill(os.getpid(), number)
         assert interrupts.received == number
     assert signal.getsignal(number) is before
+
+
+def test_a_hang_up_that_is_ignored_stays_so():
+    """Who starts a run with `nohup` wants it to outlive the terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.received is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_second_ctrl_c_raises():

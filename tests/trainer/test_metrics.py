@@ -77,6 +77,28 @@ def test_damage_within_is_told(path):
         read_metrics(path)
 
 
+@pytest.mark.parametrize("broken", [b"{broken", b"\xff\xfe\x00", b"[1, 2]", b'{"kind": 3}'])
+def test_damage_within_keeps_no_run_from_going_on(path, broken):
+    """A line that is no row is left out and told with its number; the file as it was is kept beside the new one."""
+    lines = path.read_bytes().split(b"\n")
+    before = b"\n".join([lines[0], broken, *lines[1:]])
+    path.write_bytes(before)
+    with MetricsWriter(path, 3) as writer:
+        assert f"{path} was damaged at line 2, which is left out" in writer.damage
+        writer.sync()
+    assert kinds(path) == [("s", 0), ("s", 1), ("e", 2), ("s", 2)]
+    assert path.with_name("metrics.damaged.jsonl").read_bytes() == before
+
+
+def test_zeros_at_the_end_are_a_row_that_was_cut(path):
+    """After a power cut a file may end in zeros where data had not reached the disk: they are no damage within."""
+    with path.open("ab") as stream:
+        stream.write(bytes(512))
+    assert len(kinds(path)) == 5
+    with MetricsWriter(path, 4) as writer:
+        assert writer.damage == ""
+
+
 def test_a_missing_file_and_folder_are_told(tmp_path):
     """What cannot be read or written is an error of the run folder."""
     with pytest.raises(RunFolderError, match="cannot read"):

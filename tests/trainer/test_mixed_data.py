@@ -6,13 +6,14 @@ from torchledger.config import ConfigError
 from torchledger.trainer.errors import ResumeRefused, SetupError
 from torchledger.trainer.loop import resume_point, train
 from torchledger.trainer.metrics import read_metrics
-from torchledger.trainer.mixed_data import data_identity
+from torchledger.trainer.mixed_data import data_identity, mixture_words
 from torchledger.trainer.prepare import prepare
 from torchledger.trainer.resume import resume_changes
 from torchledger.trainer.run_config import MixturePart, TokenFileConfig
 from torchledger.trainer.setup import resolve
 from torchledger.trainer.tokenfile import TokenFile
 from torchledger.trainer.tokenwriter import TokenFileWriter
+from torchledger.units import format_number
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -43,6 +44,11 @@ def test_a_mixture_is_trained_on_and_told(mixed, config, second_folder, run):
     assert f"0.75 of the sequences are from {mixed.data}" in words
     assert f"0.25 of the sequences are from {second_folder}" in words
     assert f"validation is on that of {mixed.data} alone" in words
+    # 8 steps of 4 sequences, a quarter of them from the second
+    passes = 0.25 * 8 * 4 / ((TokenFile.open(second_folder / "train.tokens").num_tokens - 1) // 16)
+    assert f"which the run passes over {format_number(passes)} times" in words
+    tiny = mixture_words(setup.data, 3.0, setup.mixture, 1, 16)
+    assert not any(" 0.00 times" in line or " 0 times" in line for line in tiny)
     assert setup.epochs == 0.75 * 8 * 4 / setup.num_windows
     together, alone = run(mixed)[0], run(config)[0]
     assert losses(together) != losses(alone)

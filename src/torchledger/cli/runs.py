@@ -12,6 +12,7 @@ from torchledger import config
 from torchledger import ledger as books
 from torchledger.config.override import read_sets
 from torchledger.ledger import Ledger, RunRecord
+from torchledger.trainer.metrics import read_metrics
 from torchledger.view.page import read_page
 from torchledger.view.record import RecordFormatError, record_from_json, record_to_json
 
@@ -89,7 +90,7 @@ def read_run(folder: Path) -> RunRecord:
 
     Raises:
         NoRun: there is no run.
-        ConfigError, RecordFormatError, LedgerFormatError: a file is damaged or of another schema.
+        ConfigError, RecordFormatError, LedgerFormatError, RunFolderError: a file is damaged or of another schema.
     """
     if not (folder / "config.toml").is_file():
         there = ", ".join(sorted(each.name for each in folder.iterdir())[:8]) or "nothing"
@@ -100,7 +101,7 @@ def read_run(folder: Path) -> RunRecord:
         record,
         config=config.read_file(folder / "config.toml")[0].table,
         environment=_read_json(folder / "environment.json"),
-        metrics=tuple(_read_rows(folder / "metrics.jsonl")),
+        metrics=tuple(read_metrics(metrics)) if (metrics := folder / "metrics.jsonl").is_file() else (),
         ledger=_read_ledger(folder / LEDGER_NAME) if (folder / LEDGER_NAME).is_file() else None,
     )
 
@@ -144,16 +145,3 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise RecordFormatError(f"{path} is damaged: {error}") from error
     return found if isinstance(found, dict) else {}
-
-
-def _read_rows(path: Path) -> list[Mapping[str, Any]]:
-    """Rows of a metrics file; a last one that a kill has cut in two is left out."""
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            if number != len(lines):
-                raise RecordFormatError(f"{path} is damaged at line {number}: {error}") from error
-    return rows
