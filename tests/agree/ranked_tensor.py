@@ -54,7 +54,9 @@ PIECES = replace(RECIPE, loss_chunk=24)  # 64 tokens: 24, 24 and 16
 ADAPTED = replace(RECIPE, lora_rank=3)
 MATH = replace(RECIPE, attention="math")
 #: Adam's first updates are signs of gradients, which a rounding may turn; those of SGD are as near as the gradients.
-NEAR = replace(RECIPE, optimizer=OptimizerSpec(kind="sgd", implementation="foreach", learning_rate=0.3, warmup_steps=1))
+NEAR = replace(
+    RECIPE, optimizer=OptimizerSpec(kind="sgd", implementation="foreach", learning_rate=0.05, warmup_steps=1)
+)
 BF16, PURE, FP8 = (replace(NEAR, precision=precision) for precision in ("bf16", "bf16-pure", "fp8"))
 MUON = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="muon"))
 ADAFACTOR = replace(RECIPE, optimizer=replace(RECIPE.optimizer, kind="adafactor"))
@@ -122,6 +124,7 @@ TENSOR_CASES = {
         replace(FP8, lora_rank=3, recompute="full"),
         BY_TOKENS,
     ),
+    "split, adapters in fp16": (2, LLAMA, replace(ADAPTED, precision="fp16"), SPLIT),
     "by tokens, in fp16": (2, LLAMA, replace(NEAR, precision="fp16"), BY_TOKENS),
     "shards by tokens, stored in bf16": (4, GPT, PURE, SHARDS),
     "shards by tokens, in fp8": (4, replace(LLAMA, mlp=MlpSpec(64)), FP8, SHARDS),

@@ -59,7 +59,10 @@ def one_thread():
 def test_losses_and_norms_are_those_of_one_process(ranked, alone, name):
     """Within rounding, and the same on every rank: sums are cut otherwise, nothing is left out or counted twice."""
     told, weights, _ = alone(name)
-    tolerance = 2e-2 if CASES[name][2].precision != "fp32" else 1e-5
+    recipe = CASES[name][2]
+    tolerance = 2e-2 if recipe.precision != "fp32" else 1e-5
+    if recipe.optimizer.kind == "muon":  # it makes matrices orthogonal in BF16
+        tolerance = 1e-4
     for rank_told, rank_weights, _ in ranked[name]:
         assert rank_told == ranked[name][0][0]
         for (loss, norm), (rank_loss, rank_norm) in zip(told, rank_told, strict=True):

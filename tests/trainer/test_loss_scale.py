@@ -58,3 +58,21 @@ def test_the_scale_goes_on_where_it_was(tiny, batch):
 
 def test_other_precisions_have_nothing_of_it(tiny):
     assert build_step(tiny, replace(RECIPE, precision="bf16")).state() == {}
+
+
+def test_an_overflow_on_another_rank_leaves_the_update_out_here_too(tiny, batch):
+    """Own gradients are finite, and another rank tells of one that is not: weights stay, the scale halves."""
+    step = build_step(tiny, RECIPE)
+    scale = step.loss_scale
+    before = [p.detach().clone() for p in step.model.parameters()]
+    found = []
+    for tell in (lambda other: other.fill_(1.0), lambda other: other):
+        halved = scale.state()["loss_scale"].item()
+        scale.scaled(step.model(*batch)).backward()
+        scale.unscale(step.optimizer, tell)
+        scale.step(step.optimizer)
+        scale.adapt()
+        step.optimizer.zero_grad()
+        moved = any(not torch.equal(old, new) for old, new in zip(before, step.model.parameters(), strict=True))
+        found.append((moved, scale.state()["loss_scale"].item() / halved))
+    assert found == [(False, 0.5), (True, 1.0)]

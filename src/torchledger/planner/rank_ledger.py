@@ -81,6 +81,7 @@ def _num_again(piece: Piece, recipe: Recipe) -> int:
 def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
     """What torchledger's own trainer sends beside: `shard_sums`, `tensor_sums`, `update_sums`, and a few numbers.
 
+    - Under a loss scale of FP16 ranks of shares tell each other whether a gradient is not finite.
     - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
     - Replicas add up how many targets count, those of each prediction layer apart: the mean is over all of them.
     - All ranks bring their losses together, and tell each other of signals: two numbers.
@@ -90,6 +91,8 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     yield from shard_sums(spec, recipe, strategy)
     yield from tensor_sums(spec, recipe, strategy)
     yield from update_sums(spec, recipe, strategy)
+    if recipe.precision == "fp16" and (tensor > 1 or strategy.shard_level == 3):
+        yield from summed("overflow", _FP32, strategy.num_ranks)
     if recipe.optimizer.gradient_clip > 0:
         for ranks in (tensor, sharers):
             yield from summed("gradient norm", _FP32, ranks)

@@ -1,4 +1,4 @@
-"""What ranks that share a model send beside its weights and gradients: what fills shards up, what a loss scale asks."""
+"""What ranks that share a model send beside its weights and gradients: what fills shards up."""
 
 from __future__ import annotations
 
@@ -34,14 +34,11 @@ def shard_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
 
     - FSDP2 fills the first dimension of each tensor up to a multiple of the ranks that share it, for every gathering
       and for every sum of gradients; what is frozen has none of these.
-    - Under a loss scale of FP16 each tells the others whether a gradient of its shards is not finite.
     """
     if strategy.shard_level != 3 or strategy.num_sharers == 1:
         return
     held = list(_held(spec, recipe, strategy))
     yield from _padding(held, recipe, strategy)
-    if recipe.precision == "fp16":
-        yield from summed("overflow", _FP32, strategy.num_sharers)
 
 
 def _held(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[_Held]:

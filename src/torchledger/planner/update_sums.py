@@ -69,12 +69,14 @@ def _splits(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[_Sp
 
 
 def _orthogonalized(each: _Split) -> Iterator[Line]:
-    """First among those that split a tensor parallel rank's rows, filled up, then among tensor parallel ranks."""
+    """Where both split rows, first those of a tensor parallel rank, which are filled up; else first the columns."""
     if not is_orthogonalized(each.whole):
         return
-    rows, columns = (int(size) for size in each.mine.shape)
-    yield from _line("all_gather", each, _FP32 * _filled_up(rows, each.sharers) * columns, each.sharers)
-    yield from _line("all_gather", each, _FP32 * int(each.whole.num_elements), each.cutters)
+    rows, columns = int(each.mine.shape[0]), int(each.whole.shape[1])
+    filled = _FP32 * _filled_up(rows, each.sharers) * columns
+    yield from _line("all_gather", each, filled, each.sharers)
+    cut = filled // each.sharers if each.dim == 1 else _FP32 * int(each.whole.num_elements)
+    yield from _line("all_gather", each, cut, each.cutters)
 
 
 def _factored(each: _Split) -> Iterator[Line]:

@@ -1,7 +1,8 @@
 """`Parallel`: a model spread over ranks, and what a step on many ranks does that one process does not."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,6 +134,13 @@ class Parallel:
             assert isinstance(grad, DTensor)
             whole = [Replicate() if each.is_partial() else each for each in grad.placements]
             parameter.grad = grad.redistribute(placements=whole)
+
+    @property
+    def overflow(self) -> Callable[[Tensor], None] | None:
+        """What makes a number the largest of all ranks, in place; nothing where all have the same gradients whole."""
+        strategy = self.strategy
+        is_split = strategy.shard_level > 0 or strategy.tensor_parallel > 1
+        return partial(dist.all_reduce, op=dist.ReduceOp.MAX) if is_split else None
 
     def clip(self, model: Transformer, limit: float) -> Float[Tensor, ""]:
         """Clip by the norm of all gradients, which is the same on every rank."""

@@ -179,7 +179,7 @@ class TrainStep:
     def _clip(self) -> Float[Tensor, ""] | None:
         limit = self.recipe.optimizer.gradient_clip
         if self.loss_scale is not None:
-            self.loss_scale.unscale(self.optimizer)
+            self.loss_scale.unscale(self.optimizer, None if self.parallel is None else self.parallel.overflow)
         if self.parallel is not None:
             return self.parallel.clip(self.model, limit) if limit > 0 else None
         return clip(self.model.parameters(), limit) if limit > 0 else None
@@ -219,8 +219,11 @@ def build_step(
         fill(model, torch.get_default_device())
     if initialized:
         give_values(model, recipe, weights)
+    is_split = strategy is not None and strategy.tensor_parallel > 1
+    if parallel is not None and is_split:  # makes other objects of the parameters, which masters are found by
+        parallel.spread(model)
     masters = narrow(model, recipe.precision)
-    if parallel is not None and not is_sharded:
+    if parallel is not None and not is_sharded and not is_split:  # notes the parameters that it finds
         parallel.spread(model)
     scales = learning_rate_scales(model, recipe)
     optimizer = build_optimizer(model, recipe.optimizer, recipe.precision, masters=masters, scales=scales)
@@ -250,7 +253,7 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
     )
     narrow_products(model, recipe.precision)
     if recipe.lora_rank:
-        adapt(model, recipe.lora_rank)
+        adapt(model, recipe.lora_rank, recipe.lora_targets)
     freeze(model, recipe)
     return model
 
