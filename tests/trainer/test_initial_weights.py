@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from torchledger.spec import Recipe
+from torchledger.spec import Recipe, Strategy
 from torchledger.spec import load as load_spec
 from torchledger.trainer.checkpoint import model_state
 from torchledger.trainer.errors import CheckpointMismatch, SetupError
@@ -62,6 +65,37 @@ def test_a_run_begins_where_another_ended(run, config, place):
     before, _ = load_model(found, torch.device("cpu"))
     after = model_state(model)
     assert all(torch.equal(tensor, after[name]) for name, tensor in model_state(before).items())
+
+
+@pytest.mark.parametrize("stored", ["folder", "checkpoint"])
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy(data_parallel=4, shard_level=3), Strategy(data_parallel=2, tensor_parallel=2, shard_level=3)],
+    ids=["shards", "shards of split matrices"],
+)
+def test_a_rank_has_its_part_of_stored_weights(run, config, stored, strategy):
+    """The last of four ranks, whose collectives do nothing, has the rows and columns of each tensor that are its own.
+
+    With a master copy FP32 parts are kept besides, all digits of them.
+    """
+    place = LLAMA if stored == "folder" else run(replace(config, eval_interval=0))[0].path
+    spec = load_spec(LLAMA) if stored == "folder" else config.model
+    wanted = dict(build_step(spec, RECIPE, weights=place).model.named_parameters())
+    mine = replace(RECIPE, precision="bf16-master")
+    dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=4)
+    try:
+        step = build_step(spec, mine, strategy=strategy, weights=place)
+        for name, parameter in step.model.named_parameters():
+            local = parameter.to_local().detach()
+            _, offset = compute_local_shape_and_global_offset(
+                parameter.shape, parameter.device_mesh, parameter.placements
+            )
+            part = wanted[name][tuple(slice(o, o + n) for o, n in zip(offset, local.shape, strict=True))]
+            assert local.numel() < wanted[name].numel()
+            assert torch.equal(local, part.bfloat16()), name
+            assert torch.equal(step.optimizer.state[parameter]["master"].to_local(), part), name
+    finally:
+        dist.destroy_process_group()
 
 
 def test_adapters_are_drawn_and_the_rest_is_read():

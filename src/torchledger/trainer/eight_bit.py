@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from torchledger.formula.optimizer import BLOCK_8BIT, CHUNK_8BIT, SMALLEST_8BIT
-from torchledger.trainer.in_shares import Shares, mine
+from torchledger.trainer.in_shares import Shares, gathered, mine
 
 __all__ = ["AdamW8Bit", "decoded", "encode", "table"]
 
@@ -143,7 +143,7 @@ class AdamW8Bit:
     ) -> None:
         """Every average is made twice: for the scales, which others' parts of a block decide too, and to use it."""
         codes = [mine(state[f"{name}_codes"]) for name, _ in _AVERAGES]
-        scales = torch.stack([shares.whole(state[f"{name}_scales"]) for name, _ in _AVERAGES])
+        scales = torch.stack([gathered(state[f"{name}_scales"]) for name, _ in _AVERAGES])
 
         def averages(rows: slice, blocks: Tensor) -> tuple[Tensor, Tensor]:
             mean, square = (

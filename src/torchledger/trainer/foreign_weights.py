@@ -23,7 +23,7 @@ from torchledger.spec.huggingface import to_config
 from torchledger.trainer.durable import partial_path, publish, write_text
 from torchledger.trainer.errors import ForeignWeightsError
 from torchledger.trainer.foreign_names import Pairing, pairings
-from torchledger.trainer.init import put
+from torchledger.trainer.in_shares import put
 
 __all__ = ["ForeignWeights", "check_foreign", "load_foreign", "save_foreign"]
 

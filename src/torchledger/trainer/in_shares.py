@@ -1,4 +1,4 @@
-"""`Shares`: which part of a tensor this rank has, and sums over the ranks that have the others. For update rules."""
+"""Which part of a tensor this rank has: written where values come from a file, and for update rules that need sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.tensor import DTensor
 
-__all__ = ["Shares", "mine"]
+__all__ = ["Shares", "gathered", "has_part", "mine", "put"]
 
 
 def mine(tensor: Tensor) -> Tensor:
@@ -24,6 +24,70 @@ def mine(tensor: Tensor) -> Tensor:
 
     assert isinstance(tensor, DTensor)
     return tensor.to_local()
+
+
+def put(tensor: Tensor, values: Tensor, offset: Sequence[int] = ()) -> None:
+    """Copy what this rank has a place for; the rest of `values` is not looked at, so that of a file it is not read.
+
+    Args:
+        tensor: a whole tensor or a DTensor of any layout, written in place.
+        values: the whole tensor's, or a piece of them.
+        offset: where in the whole tensor the piece begins; nothing is at its beginning.
+    """
+    if (both := _overlap(tensor, values.shape, offset)) is not None:
+        into, out_of = both
+        mine(tensor)[into].copy_(values[out_of])
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """All of a tensor, on every rank: from the ranks of one mesh dimension after the other.
+
+    Those come first that split what the others had split before: FSDP2's of a tensor parallel share, else the later
+    ones. `full_tensor` sends the same, and warns where there are two.
+    """
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    assert isinstance(tensor, DTensor)
+    placements = list(tensor.placements)
+    order = sorted(range(len(placements)), key=lambda i: (isinstance(placements[i], _StridedShard), i), reverse=True)
+    for i in order:
+        placements[i] = Replicate()
+        tensor = tensor.redistribute(placements=placements)
+    return tensor.to_local()
+
+
+def has_part(tensor: Tensor, shape: Sequence[int], offset: Sequence[int]) -> bool:
+    """Whether this rank has any of a piece of so many elements that begins there in the whole tensor."""
+    return _overlap(tensor, shape, offset) is not None
+
+
+def _overlap(
+    tensor: Tensor, shape: Sequence[int], offset: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
+    """Where in this rank's part a piece goes, and where in the piece that is; nothing where they do not meet."""
+    own, piece_at = mine(tensor), tuple(offset) or (0,) * len(shape)
+    begins = _offset(tensor)
+    into, out_of = [], []
+    for size, begin, piece_size, piece_begin in zip(own.shape, begins, shape, piece_at, strict=True):
+        first, last = max(begin, piece_begin), min(begin + size, piece_begin + piece_size)
+        if first >= last:
+            return None
+        into.append(slice(first - begin, last - begin))
+        out_of.append(slice(first - piece_begin, last - piece_begin))
+    return tuple(into), tuple(out_of)
+
+
+def _offset(tensor: Tensor) -> tuple[int, ...]:
+    """Where in the whole tensor this rank's part begins."""
+    if not hasattr(tensor, "placements"):
+        return (0,) * tensor.ndim
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(tensor, DTensor)
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +122,7 @@ class Shares:
     @property
     def offset(self) -> tuple[int, ...]:
         """Where in the whole this rank's part begins."""
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-        _, offset = compute_local_shape_and_global_offset(self.shape, self.like.device_mesh, self.like.placements)
-        return tuple(offset)
+        return _offset(self.like)
 
     def added(self, values: Sequence[Float[Tensor, "..."]], dims: Sequence[int]) -> list[Float[Tensor, "..."]]:
         """Values of which each rank has a part of a sum, summed over the ranks that split these dimensions.
@@ -122,14 +183,6 @@ class Shares:
         splits = [Replicate() if getattr(each, "dim", None) is None else Shard(0) for each in self.like.placements]
         made: Tensor = zeros(size, dtype=dtype, device_mesh=self.like.device_mesh, placements=splits)
         return made
-
-    @staticmethod
-    def whole(vector: Tensor) -> Tensor:
-        """All of what `in_turn` cut, on every rank."""
-        from torch.distributed.tensor import DTensor
-
-        assert isinstance(vector, DTensor)
-        return vector.full_tensor()
 
     @staticmethod
     def keep(vector: Tensor, whole: Tensor) -> None:

@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from torchledger.spec import Recipe
+from torchledger.trainer.in_shares import put
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.seeds import stream_seed
 
-__all__ = ["Initialization", "initialize", "learning_rate_scales", "put", "standard_deviations"]
+__all__ = ["Initialization", "initialize", "learning_rate_scales", "standard_deviations"]
 
 Initialization = Literal["fan_in", "gpt2", "xavier", "kaiming", "mup"]
 
@@ -152,19 +153,6 @@ def initialize(
         generator = torch.Generator("cpu").manual_seed(stream_seed(seed, "initialization", name))
         nn.init.trunc_normal_(values, 0.0, std, -TRUNCATION * std, TRUNCATION * std, generator=generator)
         put(parameter, values)
-
-
-def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
-    """Copy whole values into a parameter, or this rank's share of them where it holds a share."""
-    placements = getattr(parameter, "placements", None)
-    if placements is None:
-        parameter.copy_(values)
-        return
-    from torch.distributed.tensor import distribute_tensor  # only many ranks have such parameters
-
-    mesh = parameter.device_mesh  # type: ignore[attr-defined]
-    shares = distribute_tensor(values.to(mesh.device_type), mesh, placements, src_data_rank=None)
-    parameter.copy_(shares)
 
 
 def _is_drawn(name: str, parameter: torch.Tensor) -> bool:

@@ -1,6 +1,5 @@
 """Where the first values come from: drawn, or the weights of a Hugging Face folder or of a run of ours."""
 
-import contextlib
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -13,10 +12,11 @@ from torchledger.spec.huggingface import differences, from_config
 from torchledger.trainer.checkpoint import latest_checkpoint, model_state
 from torchledger.trainer.errors import CheckpointMismatch, SetupError
 from torchledger.trainer.foreign_weights import check_foreign, load_foreign
-from torchledger.trainer.init import initialize, put
+from torchledger.trainer.in_shares import has_part, put
+from torchledger.trainer.init import initialize
 from torchledger.trainer.manifest import MANIFEST_NAME, Manifest
 from torchledger.trainer.model import Transformer
-from torchledger.trainer.stored import open_part, read_whole
+from torchledger.trainer.stored import open_part, read_piece
 
 __all__ = ["check_initial_weights", "give_values"]
 
@@ -60,6 +60,9 @@ def check_initial_weights(place: Path, model: Transformer) -> tuple[str, ...]:
 def give_values(model: Transformer, recipe: Recipe, place: Path | None) -> None:
     """Give every parameter its first value, in place: drawn, or read from `place` as far as it has it.
 
+    Of a DTensor each rank reads its own part: of a Hugging Face tensor those rows or columns, unless the family mixes
+    them (`weight_layout`); of a checkpoint the pieces that it needs any of, whole ones, for their checksums.
+
     Args:
         model: of whole tensors, or of DTensors of which every rank takes its share.
         recipe: initialisation and seed.
@@ -78,14 +81,15 @@ def give_values(model: Transformer, recipe: Recipe, place: Path | None) -> None:
     state = _needed(model, pieces)
     initialize(model, recipe.initialization, recipe.seed, base_size=recipe.mup_base_size, leave=set(state))
     # Maps of files are no tensors of the run: whoever records the run's operations would count them with it.
-    is_whole = not any(hasattr(tensor, "placements") for tensor in state.values())
-    with no_dispatch() if is_whole else contextlib.nullcontext():
+    with no_dispatch():
         if checkpoint is None or manifest is None:
             load_foreign(place, model.spec, state)
             return
         files = open_part(checkpoint, manifest, "weights")
         for name, tensor in state.items():
-            put(tensor, read_whole(files, name, pieces[name]))
+            for file_name, piece in pieces[name]:
+                if has_part(tensor, piece.shape, piece.offset):
+                    put(tensor, read_piece(files[file_name], name, piece), piece.offset)
 
 
 def meta_model(spec: ModelSpec, recipe: Recipe) -> Transformer:

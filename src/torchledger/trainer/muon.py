@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchledger.trainer.in_shares import gathered
+
 __all__ = ["Muon", "is_orthogonalized", "orthogonal"]
 
 #: Momentum where the recipe names none (Moonlight, arXiv:2502.16982, section 2.1).
@@ -51,7 +53,7 @@ def _in_shares(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows col
     assert isinstance(matrix, DTensor)
     mesh, placements = matrix.device_mesh, matrix.placements
     shape, offset = compute_local_shape_and_global_offset(matrix.shape, mesh, placements)
-    whole = orthogonal(matrix.full_tensor())
+    whole = orthogonal(gathered(matrix))
     own = whole[tuple(slice(begin, begin + size) for begin, size in zip(offset, shape, strict=True))]
     shares: Tensor = DTensor.from_local(
         own.contiguous(), mesh, placements, run_check=False, shape=matrix.shape, stride=matrix.stride()
