@@ -55,7 +55,8 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """The map, and the adapter's if there is one."""
-        weight, bias = held(self.weight, sums=self.sums), held(self.bias, sums=self.sums)
+        weight = held(self.weight, sums=self.sums)
+        bias: Tensor | None = held(self.bias, sums=self.sums)
         if bias is not None and not self.is_adding:
             bias = bias - bias.detach()  # 0, with the gradient that every rank finds
         y = fp8_linear(input, weight, bias) if self.is_narrow else functional.linear(input, weight, bias)

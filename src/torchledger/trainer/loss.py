@@ -29,13 +29,12 @@ def beside(loss: Float[Tensor, ""], others: Sequence[Float[Tensor, ""]]) -> Floa
 
 
 class Vocabulary(Protocol):
-    """Ranks that each have the logits of some rows of the vocabulary, and what they tell each other of a token.
+    """Ranks that each have the logits of some rows of the vocabulary, and what they tell each other of a token."""
 
-    Attributes:
-        first: number of this rank's first row.
-    """
-
-    first: int
+    @property
+    def first(self) -> int:
+        """Number of this rank's first row."""
+        ...
 
     def largest(self, mine: Float[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
         """The largest of all ranks' numbers."""

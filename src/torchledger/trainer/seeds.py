@@ -109,10 +109,8 @@ class OwnDraws:
 
 
 def _generator(device: torch.device) -> torch.Generator:
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return torch.cuda.default_generators[index]
-    return torch.default_generator
+    """Of a device that a tensor is on."""
+    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
 def _digest(state: bytes, who: str) -> int:
