@@ -1,19 +1,19 @@
 import gzip
 import hashlib
-import itertools
 import json
 import math
 import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from prepared_stories import STORIES, documents, texts, write_table
 
 from torchledger.trainer import encoding
 from torchledger.trainer import prepare as room
 from torchledger.trainer.entropy import unigram_counts, unigram_cross_entropy, unigram_entropy
+from torchledger.trainer.locks import alone
 from torchledger.trainer.prepare import prepare
 from torchledger.trainer.prepared import PrepareError, load_prepared
 from torchledger.trainer.tokenfile import TokenFile
@@ -30,15 +30,6 @@ def source(tmp_path):
     for i in range(12):
         (folder / f"{i:02}.py").write_text(f"def function_{i}(x):\n    return x + {i}\n" * 9)
     return folder
-
-
-def texts(path, tokenizer):
-    """The documents of a token file, decoded."""
-    token_file = TokenFile.open(path, verify=True)
-    offsets = token_file.document_offsets().tolist()
-    documents = [token_file.read(a, b - a).tolist() for a, b in itertools.pairwise(offsets)]
-    assert all(ids[-1] == tokenizer.end_of_text_id for ids in documents)
-    return [tokenizer.decode(ids[:-1]) for ids in documents]
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", pytest.param("bpe", marks=bpe_only)])
@@ -273,33 +264,6 @@ def test_a_kill_never_leaves_a_mixture(source, tmp_path, step):
     assert not [name for name in os.listdir(tmp_path / "out") if name.endswith(".partial")]  # noqa: PTH208  hidden too
 
 
-def documents(data):
-    """All documents of both parts, sorted."""
-    return sorted(text for path in (data.train_path, data.validation_path) for text in texts(path, data.tokenizer()))
-
-
-STORIES = [f"Story {i}:\n" + f"once {i} " * (i % 7 + 1) for i in range(60)]
-
-
-def write_table(path):
-    """The stories as a table of the format that the name says."""
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in STORIES).encode()
-    match path.suffix:
-        case ".jsonl":
-            path.write_bytes(lines)
-        case ".gz":
-            path.write_bytes(gzip.compress(lines))
-        case ".zst":
-            path.write_bytes(pytest.importorskip("zstandard").compress(lines))
-        case ".parquet":
-            pytest.importorskip("pyarrow")
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            pq.write_table(pa.table({"text": STORIES}), path)
-    return path
-
-
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "x.parquet"])
 def test_every_record_of_a_table_is_a_document(tmp_path, name):
     """JSON lines, compressed ones and Parquet give each record once, split by the hash of file and number."""
@@ -368,57 +332,30 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path, tokenizer, monkeyp
         assert one.read_bytes() == (tmp_path / "out3" / one.name).read_bytes()
 
 
-GROWING = """
-import os, sys
-from pathlib import Path
-from torchledger.trainer import encoding, prepare as room, tokenwriter, unfinished
-encoding.GROUP_PIECES, unfinished.INTERVAL_S = 4, 0.0
-left, end = int(sys.argv[3]), tokenwriter.TokenFileWriter.end_document
-def end_document(self):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), int(sys.argv[4]))
-    end(self)
-tokenwriter.TokenFileWriter.end_document = end_document
-if __name__ == "__main__":
-    room.prepare(Path(sys.argv[1]), Path(sys.argv[2]), tokenizer=sys.argv[5], vocab_size=300, validation_fraction=0.3,
-                 num_workers=int(sys.argv[6]))
-"""
+def test_a_folder_that_another_process_prepares_is_refused(source, tmp_path):
+    """The second is told the first's number and host, and writes nothing; a lock that nobody holds keeps nobody out."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with alone(folder / room.LOCK_NAME):
+        with pytest.raises(PrepareError, match=rf"another process is preparing .* \(process {os.getpid()} on "):
+            prepare(source, folder, tokenizer="bytes")
+        assert os.listdir(folder) == [room.LOCK_NAME]  # noqa: PTH208  hidden too
+    (folder / room.LOCK_NAME).write_text('{"process_id": 1, "host": "gone", "since": "2020"}')
+    assert not prepare(source, folder, tokenizer="bytes").reused
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]  # noqa: PTH208  hidden too
 
 
-@pytest.mark.parametrize(("tokenizer", "workers"), [("bytes", 1), ("bytes", 2), pytest.param("bpe", 1, marks=bpe_only)])
-def test_a_killed_preparation_goes_on(tmp_path, monkeypatch, tokenizer, workers):
-    """Killed again and again, it goes on where it was, encodes no group twice, and gives the uninterrupted bytes."""
-    path = write_table(tmp_path / "x.jsonl")
-    options = {"tokenizer": tokenizer, "vocab_size": 300, "validation_fraction": 0.3, "num_workers": 1}
-    monkeypatch.setattr(encoding, "GROUP_PIECES", 4)
-    whole = prepare(path, tmp_path / "whole", **options)
-    # Document 25 is in the 7th group of four; 20 after the 24 of six groups is the last of the 11th.
-    for documents_done, sign in ((25, signal.SIGKILL), (20, signal.SIGINT)):
-        words = [str(documents_done), str(int(sign)), tokenizer, str(workers)]
-        command = [sys.executable, "-c", GROWING, str(path), str(tmp_path / "out"), *words]
-        done = subprocess.run(command, check=False, capture_output=True, timeout=60)
-        assert done.returncode == -sign, done.stderr
-        assert (tmp_path / "out" / ".prepare.unfinished.json").is_file()
-    encoded = []
-    real = room.encode_groups
-    monkeypatch.setattr(
-        room, "encode_groups", lambda stream, *rest: real((encoded.append(group) or group for group in stream), *rest)
-    )
-    data = prepare(path, tmp_path / "out", **options)
-    assert len(encoded) == 16 - 10  # 60 records and the table's end are 16 groups, of which 10 were written down
-    for one in (tmp_path / "whole").iterdir():
-        assert one.read_bytes() == (tmp_path / "out" / one.name).read_bytes()
-    assert replace(data, folder=whole.folder) == whole
-    assert not [name for name in os.listdir(tmp_path / "out") if name.startswith(".")]  # noqa: PTH208  hidden too
-
-
-def test_a_lost_partial_file_begins_anew(tmp_path, monkeypatch):
-    """Where the page says more than the partial files have, all is encoded again, and the result is the same."""
-    path = write_table(tmp_path / "x.jsonl")
-    command = [sys.executable, "-c", GROWING, str(path), str(tmp_path / "out"), "25", str(int(signal.SIGKILL))]
-    subprocess.run([*command, "bytes", "1"], check=False, timeout=60)
-    (tmp_path / "out" / ".train.tokens.partial").write_bytes(b"short")
-    data = prepare(path, tmp_path / "out", tokenizer="bytes", validation_fraction=0.3)
-    assert documents(data) == sorted(STORIES)
+def test_a_full_disk_is_told_and_nothing_is_left(source, tmp_path):
+    """A file that the system lets grow no further: the reason and the file, exit without a half-written one."""
+    resource = pytest.importorskip("resource", reason="only POSIX systems limit the size of files")
+    (source / "large.txt").write_text("a line of a large file\n" * 4000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(PrepareError, match="File too large"):
+            prepare(source, tmp_path / "out", tokenizer="bytes")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert os.listdir(tmp_path / "out") == []  # noqa: PTH208  hidden too
