@@ -9,6 +9,7 @@ from torchledger.trainer.checkpoint import model_state
 from torchledger.trainer.compiled import choose_compile, compile_layers
 from torchledger.trainer.errors import ResumeRefused, SetupError
 from torchledger.trainer.loop import new_run, train
+from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.resume import resume_changes
 from torchledger.trainer.setup import resolve
 from torchledger.trainer.step import build_step
@@ -127,6 +128,7 @@ def test_a_compiled_run_is_resumed_bit_for_bit(config):
     others = [event for event in train(plain, new_run(plain)) if type(event).__name__ == "Step"]
     assert [event.loss for event in whole] == pytest.approx([event.loss for event in others], rel=1e-5)
     checkpoint = min(folder.checkpoints.iterdir())
+    assert not [name for name in Manifest.read(checkpoint).pieces("weights") if "_orig_mod" in name]
     again = [event for event in train(setup, new_run(setup), checkpoint=checkpoint) if type(event).__name__ == "Step"]
     assert [event.loss for event in again] == [event.loss for event in whole][again[0].step :]
     with pytest.raises(ResumeRefused, match=r"numerics.compiled: True in the checkpoint, nothing now \(compiled"):
