@@ -155,7 +155,7 @@ def _block(
     return Block(
         name=part.name,
         kind=part.kind,
-        lines=tuple(_line(each, part, spec, recipe, strategy, shard=shard) for each in part.lines),
+        lines=tuple(_line(each, part, spec, recipe, strategy, stack, shard=shard) for each in part.lines),
         num_parameters=sum(each.total for each in dense),
         num_expert_parameters=sum(each.total for each in experts),
         num_trainable=sum(each.total for each in trained(dense)),
@@ -192,7 +192,9 @@ def _whole_router(parameter: Parameter, spec: ModelSpec, shard: ModelSpec) -> Pa
     return replace(parameter, shape=(spec.moe.num_experts, *parameter.shape[1:]))
 
 
-def _line(line: Line, part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, shard: ModelSpec) -> Line:
+def _line(  # noqa: PLR0917  # what a line of the rank depends on
+    line: Line, part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, stack: Stack, *, shard: ModelSpec
+) -> Line:
     """A line of the sharded spec as the rank runs it."""
     if strategy.context_parallel > 1 and line.module.endswith(".core"):
         window = 0 if part.layer is None else part.layer.window
@@ -200,16 +202,17 @@ def _line(line: Line, part: Part, spec: ModelSpec, recipe: Recipe, strategy: Str
     if spec.moe is not None and shard.moe is not None and line.module.endswith(".router"):
         line = _with_all_experts(line, spec.moe.num_experts, shard.moe.num_experts)
     is_moe = part.layer is not None and part.layer.is_moe
-    return _with_tokens_over(line, token_ranks(line.module, strategy, is_moe=is_moe))
+    routes_all = stack.routes_all_tokens
+    return _with_tokens_over(line, token_ranks(line.module, strategy, is_moe=is_moe, routes_all=routes_all))
 
 
-def token_ranks(module: str, strategy: Strategy, *, is_moe: bool = False) -> int:
+def token_ranks(module: str, strategy: Strategy, *, is_moe: bool = False, routes_all: bool = False) -> int:
     """Tensor parallel ranks that split the tokens of a module, and do not all run it on all of them.
 
     With sequence parallelism those are all between the matmuls that tensor parallelism splits: norms, residual
     additions, dropout, the embedding's output, a router's scores (Korthikanti et al., arXiv:2205.05198, section 4.2.2);
     and where experts are split by fewer ranks, each sends its own tokens to them and adds up what comes back
-    (arXiv:2504.14960, section 3).
+    (arXiv:2504.14960, section 3). With `routes_all` a router has all tokens, gathered for the experts.
 
     >>> both = Strategy(tensor_parallel=4, sequence_parallel=True, expert_tensor_parallel=2)
     >>> [token_ranks(f"layers.*.{name}", both) for name in ("mlp_norm", "mlp.router", "mlp.experts.*.up", "mlp.up")]
@@ -218,7 +221,9 @@ def token_ranks(module: str, strategy: Strategy, *, is_moe: bool = False) -> int
     tensor = strategy.tensor_parallel
     if tensor == 1 or not strategy.sequence_parallel:
         return 1
-    if _is_between(module) or module.endswith((".router", ".shared_gate")) or ".router." in module:
+    if module.endswith((".router", ".shared_gate")) or ".router." in module:
+        return 1 if routes_all else tensor
+    if _is_between(module):
         return tensor
     if any(each in module for each in _OF_EXPERTS) or (is_moe and module.endswith(".mlp")):
         return tensor // (strategy.expert_tensor_parallel or tensor)
@@ -286,7 +291,9 @@ def _is_between(name: str) -> bool:
     if ".attention." in name or ".mlp." in name:
         return False
     last = name.rpartition(".")[2]
-    return name in _LAYERS or "norm" in last or name.startswith(("embedding", "position_embedding"))
+    if name in _LAYERS or name == "prediction.*.projection":
+        return True
+    return "norm" in last or name.startswith(("embedding", "position_embedding"))
 
 
 def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, stack: Stack) -> Activation:
@@ -304,7 +311,7 @@ def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, sta
     is_stream = place in _LAYERS and last.removesuffix(" dropout mask") in {"input", "sum", "output"}
     is_input = what.strip().startswith("input") and activation.shape[-1] == spec.hidden_size
     is_input = is_input and last not in {"output", "down"}  # these read what tensor parallelism has split
-    ranks = token_ranks(module, strategy)
+    ranks = token_ranks(module, strategy, routes_all=stack.routes_all_tokens)
     if is_stream or module == "output of the last layer" or (is_input and stack.regathers_inputs):
         ranks = strategy.tensor_parallel
     return activation if ranks == 1 else replace(activation, num_bytes=-(-activation.num_bytes // ranks))

@@ -73,6 +73,8 @@ class Stack:
         stops_early: with tensor parallelism, a second run of recompute `full` ends at the last tensor it saves, and
             the layer's last sum over its ranks is not repeated.
         sums_apart: with tensor parallelism, attention and MLP that read the same input exchange each for itself.
+        routes_all_tokens: with sequence parallelism, every rank's router scores all tokens, once they are gathered for
+            the experts; otherwise each those of its own.
         reduce_every_micro_batch: gradients are reduced for every micro-batch, not once a step.
         routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
             gather them.
@@ -133,6 +135,7 @@ class Stack:
     root_holds_embedding: bool = False
     stops_early: bool = False
     sums_apart: bool = False
+    routes_all_tokens: bool = False
     reduce_every_micro_batch: bool = False
     routes_first: bool = False
     fused_accumulation: bool = False
