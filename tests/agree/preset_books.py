@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from torchledger import spec as specs
-from torchledger.formula import count, memory
+from torchledger.formula import count, memory, num_parameters
 from torchledger.ledger import CONTRACTIONS, Ledger
 from torchledger.meter import allocations, probe
 from torchledger.spec import ModelSpec, OptimizerSpec, Recipe
@@ -161,9 +161,7 @@ def _built(spec: ModelSpec, asked: Recipe, *, is_real: bool = True) -> Callable[
 
 def presets() -> Iterator[str]:
     """Every preset, by its number of parameters."""
-    yield from sorted(
-        specs.presets.names(), key=lambda name: memory(specs.load(name), recipe("adamw fp32")).parameter_bytes
-    )
+    yield from sorted(specs.presets.names(), key=lambda name: num_parameters(specs.load(name)))
 
 
 def rows() -> dict[tuple[str, str], dict[str, str]]:

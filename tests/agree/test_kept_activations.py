@@ -99,11 +99,11 @@ LARGE_VOCABULARY = ModelSpec("small", 8192, 256, 3, 64, AttentionSpec(4, 2), Mlp
         (Recipe(batch_size=8, sequence_length=64, precision="bf16"), "backward of the loss"),
         (Recipe(batch_size=8, sequence_length=64, recompute="full"), "backward of the loss"),
         (Recipe(batch_size=8, sequence_length=64, attention="math", accumulation_steps=4), "backward of the loss"),
-        (Recipe(batch_size=1, sequence_length=8), "sum of the tied gradients"),
-        (Recipe(batch_size=2, sequence_length=8, accumulation_steps=2), "sum of the tied gradients"),
+        (Recipe(batch_size=1, sequence_length=8), "backward of the embedding"),
+        (Recipe(batch_size=2, sequence_length=8, accumulation_steps=2), "backward of the embedding"),
         (
             Recipe(batch_size=1, sequence_length=8, optimizer=OptimizerSpec(implementation="foreach")),
-            "sum of the tied gradients",
+            "backward of the embedding",
         ),
     ],
 )
@@ -111,13 +111,6 @@ def test_the_peak_is_the_traces_to_the_byte_where_logits_or_the_embedding_make_i
     prediction = memory(LARGE_VOCABULARY, recipe)
     assert prediction.peak.name == moment
     assert prediction.peak_bytes == _traced(LARGE_VOCABULARY, recipe).peak().peak_bytes
-
-
-@BY_NAME
-def test_elsewhere_the_peak_is_a_lower_bound_that_misses_a_layers_own_temporaries(spec):
-    recipe = Recipe(batch_size=2, sequence_length=16, recompute="full")
-    traced = _traced(spec, recipe).peak().peak_bytes
-    assert 0.85 * traced <= memory(spec, recipe).peak_bytes <= traced
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))

@@ -99,8 +99,6 @@ def test_the_less_runs_again_the_more_is_kept():
 
 
 @ALL_WAYS
-def test_the_formulas_peak_stays_near_the_traces(way):
-    """Moments by parts lie above the peak, a layer's own temporaries lie above the others: both within 15 %."""
+def test_the_formulas_peak_is_the_traces(way):
     recipe = _recipe(way)
-    traced = trace_step(lambda: _built(DEEP, recipe)).peak().peak_bytes
-    assert memory(DEEP, recipe).peak_bytes == pytest.approx(traced, rel=0.15)
+    assert memory(DEEP, recipe).peak_bytes == trace_step(lambda: _built(DEEP, recipe)).peak().peak_bytes

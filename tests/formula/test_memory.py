@@ -85,7 +85,8 @@ def test_full_recompute_keeps_each_layers_input_and_numbers():
 def test_the_loss_needs_two_more_sets_of_logits_at_its_fullest():
     prediction = memory(replace(SPEC, vocab_size=50000), RECIPE)
     assert prediction.peak.name == "backward of the loss"
-    assert prediction.peak.parts["temporaries: logits"] == 2 * 4 * B * T * 50000
+    assert prediction.peak.parts["temporaries"] == 2 * 4 * B * T * 50000 + 2 * 4  # and the loss, and its gradient
+    assert prediction.peak.parts["activations"] == prediction.activation_bytes - 2 * 4  # nor is the number of targets
     assert prediction.peak_bytes == (
         prediction.parameter_bytes
         + prediction.buffer_bytes
@@ -103,16 +104,19 @@ def test_small_batches_peak_in_the_optimizer_over_lists_of_tensors():
     fused = memory(spec, replace(recipe, optimizer=OptimizerSpec(implementation="fused")))
     assert foreach.peak.name == "optimizer step"
     matrices = num_parameters(spec) - (2 * 8 + 1) * 256
-    assert foreach.peak.parts["temporaries: optimizer"] == 4 * matrices
+    assert foreach.peak.parts["temporaries"] == 4 * matrices + 2 * 4  # and the loss, and the norm
     assert foreach.peak_bytes > fused.peak_bytes
 
 
 def test_a_tied_matrix_has_three_gradients_for_a_moment():
-    recipe = Recipe(batch_size=1, sequence_length=2)
-    tied = memory(replace(SPEC, vocab_size=5000, tied_embeddings=True), recipe)
-    assert tied.peak.name == "sum of the tied gradients"
-    assert tied.peak.parts["temporaries: embedding"] == 2 * 4 * 5000 * D
-    assert "sum of the tied gradients" not in {moment.name for moment in memory(SPEC, recipe).moments}
+    """Autograd adds the head's, a view, and the embedding's to a third; under autocast the first takes the other."""
+    recipe, matrix = Recipe(batch_size=1, sequence_length=2), 4 * 5000 * D
+    spec = replace(SPEC, vocab_size=5000, tied_embeddings=True)
+    tied = memory(spec, recipe)
+    assert tied.peak.name == "backward of the embedding"
+    assert 3 * matrix <= tied.peak.parts["temporaries"] < 3 * matrix + 4 * 4 * 2 * D
+    backward = memory(spec, replace(recipe, precision="bf16")).moments[1]
+    assert 2 * matrix <= backward.parts["temporaries"] < 3 * matrix
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ optimizer.py   clipping, step and state
 count.py       the ledger of one step
 parts.py       the step in parts that add up, for those who spread it over ranks
 memory.py      memory by part and the list of kept activations
-moments.py     the moments of a step that can be its peak
+lifetimes/     the trainer's step rehearsed tensor by tensor: its peak to the byte
+moments.py, part_moments.py   the moments of a step that can be its peak, on other kernels
 network.py     the lecture's linear networks in closed form
 per_token.py   FLOPs per token, by our count and by the formulas in circulation
 symbolic.py    the same with letters for sizes

@@ -1,7 +1,8 @@
 """Memory of a training step by part, and the list of kept activations.
 
-Peak memory is a sweep over time, never a sum of totals. Where the real module is at hand, `tracer` sweeps it; here the
-step is looked at in the few moments in which it can be fullest, each with what is alive in it.
+Peak memory is a sweep over time, never a sum of totals. The trainer's own step on a CPU is rehearsed, tensor by tensor
+(`lifetimes`): its peak is the traced one to the byte. On other kernels the step is looked at in the few moments in
+which it can be fullest, each with what is alive in it (`part_moments`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 
 from torchledger.formula.count import default_recipe
 from torchledger.formula.kernels import Kernels, kernels_of
+from torchledger.formula.lifetimes import is_rehearsed, rehearsed
 from torchledger.formula.model import layer_kinds, walk
-from torchledger.formula.moments import Moment, moments, narrowing, tied_sum
+from torchledger.formula.moments import Moment, narrowing, tied_sum
 from torchledger.formula.optimizer import master_bytes, state_bytes, trained
 from torchledger.formula.parameters import parameters
 from torchledger.formula.part_moments import part_moments
@@ -21,9 +23,10 @@ from torchledger.formula.value import ELEMENT_BYTES, Activation
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
 
-PEAK_ASSUMPTION = (
-    "the peak is the fullest of named moments, of tensors only: neither what a layer's backward pass makes for itself "
-    "nor scratch inside kernels is in it (a trace has the first, a calibrated machine the second)"
+#: What a peak is, rehearsed tensor by tensor; and what it is where kernels are known by what they keep alone.
+PEAK_ASSUMPTION = "the peak is of tensors only: scratch inside kernels is not in it (a calibrated machine has it)"
+MOMENTS_ASSUMPTION = (
+    "the peak is the fullest of named moments, each an upper bound of its tensors; scratch inside kernels is not in it"
 )
 
 
@@ -99,8 +102,9 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
     if formats.master:
         standing["master weights"] = master_bytes(moved, recipe.precision)
     activation_bytes: Amount = sum(each.total_bytes for each in kept)
-    if _has_moments_of_its_own(spec, recipe, chosen):
-        found = moments(spec, recipe, standing, recomputed or kept, activation_bytes)
+    is_exact = is_rehearsed(spec, recipe, chosen)
+    if is_exact:
+        found = rehearsed(spec, recipe, standing)
     else:
         found = part_moments(parts(spec, recipe, kernels=chosen, by_layer=True), recipe, standing, gradient_bytes)
         if not recipe.lora_rank and not recipe.trainable:
@@ -115,17 +119,9 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
         activations=kept,
         recomputed=recomputed,
         moments=(*found, *narrowing(own, standing["buffers"], recipe.precision)),
-        assumptions=(*dict.fromkeys(tape.assumptions), PEAK_ASSUMPTION),
+        assumptions=(*dict.fromkeys(tape.assumptions), PEAK_ASSUMPTION if is_exact else MOMENTS_ASSUMPTION),
         master_bytes=standing.get("master weights", 0),
     )
-
-
-def _has_moments_of_its_own(spec: ModelSpec, recipe: Recipe, kernels: Kernels) -> bool:
-    """Whether the moments of `moments` hold, which know FP32 parameters, all trained, on the CPU."""
-    plain = recipe.lora_rank == 0 and not recipe.trainable and recipe.optimizer.kind in {"adamw", "sgd"}
-    as_stored = FORMATS[recipe.precision].stored == "fp32" and recipe.recompute != "selective"
-    at_once = not spec.num_prediction_layers and not recipe.loss_chunk
-    return kernels.name == "cpu" and plain and as_stored and at_once
 
 
 def buffer_bytes(spec: ModelSpec, sequence_length: Amount) -> Amount:
@@ -143,5 +139,6 @@ def buffer_bytes(spec: ModelSpec, sequence_length: Amount) -> Amount:
         held = held + 4 * spec.attention.num_heads
     if spec.moe is not None and spec.moe.router_bias:
         mixtures = sum(count for (_, is_moe), count in layer_kinds(spec).items() if is_moe)
+        mixtures = mixtures + spec.num_prediction_layers * spec.layer_groups[-1].is_moe
         held = held + 4 * spec.moe.num_experts * mixtures
     return held

@@ -1,0 +1,69 @@
+"""Peaks by formula are those of the trace, to the byte: of forward and backward pass, of the update, of the whole."""
+
+import itertools
+
+import pytest
+from architectures import SPECS
+from drawn import questions
+from hypothesis import HealthCheck, assume, given, settings
+
+from torchledger.formula import memory
+from torchledger.spec import OptimizerSpec, Recipe, SpecError, check
+from torchledger.tracer import trace_step
+from torchledger.trainer.step import build_step, example_batch
+
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+
+
+def _traced(spec, recipe):
+    def build():
+        step, numbers, batch = build_step(spec, recipe, initialized=False), itertools.count(), example_batch(recipe)
+        return lambda: step(batch, next(numbers))
+
+    return trace_step(build)
+
+
+def _of_phases(trace):
+    """The most bytes alive in each phase of the second step; what runs again belongs to the backward pass."""
+    curve, blocks, found = trace.timeline.curve(), trace.timeline.blocks, {}
+    for block in blocks:
+        if block.allocated >= trace.timeline.marks["step 2"]:
+            phase = {"recompute": "backward"}.get(block.phase, block.phase)
+            found[phase] = max(found.get(phase, 0), curve[block.allocated + 1])
+    return found
+
+
+def _agree(spec, recipe):
+    assume(not check.mistakes(spec))
+    try:
+        trace = _traced(spec, recipe)
+    except SpecError:  # nothing of the drawn model is trained, or there is no such kernel
+        assume(False)
+    told = memory(spec, recipe)
+    assert told.peak_bytes == trace.peak().peak_bytes
+    moments = {moment.name.partition(" ")[0]: moment.total_bytes for moment in told.moments}
+    phases = _of_phases(trace)
+    assert moments["forward"] == phases["forward"]
+    assert moments["backward"] == phases["backward"]
+    if "optimizer" in phases:
+        assert max(moments.get("clipping", 0), moments["optimizer"]) == phases["optimizer"]
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=SLOW)
+@given(questions())
+def test_the_peak_by_formula_is_the_traced_one(question):
+    _agree(*question)
+
+
+@pytest.mark.proof
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(questions())
+def test_it_is_of_hundreds(question):
+    _agree(*question)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_of_every_architecture(spec):
+    """BF16 under autocast, which makes most tensors, with AdamW's loop, whose temporaries overlap."""
+    optimizer = OptimizerSpec(implementation="loop")
+    _agree(spec, Recipe(batch_size=2, sequence_length=16, precision="bf16", attention="fused", optimizer=optimizer))
