@@ -93,26 +93,95 @@ def _go_back(folder: Path, step: int) -> None:
             shutil.rmtree(path)
 
 
+def _begun(work, *words):
+    """Two ranks of a long run that have done a few steps: torchrun's process, and the folder."""
+    (work / "run.toml").write_text(RUN.format(steps=100_000))
+    process = _start(work, 2, "run.toml", "--out", "long", *words)
+    metrics = work / "long" / "metrics.jsonl"
+    for _ in range(1200):
+        if process.poll() is not None or (metrics.exists() and '"step": 3' in metrics.read_text()):
+            break
+        time.sleep(0.1)
+    assert process.poll() is None
+    return process, work / "long"
+
+
+def _saved_last(folder: Path) -> None:
+    """The last step that was done is in a checkpoint."""
+    done = max(_losses(folder)) + 1
+    assert (folder / "checkpoints" / f"step-{done:08d}" / "manifest.json").is_file()
+
+
+def _ranks(process) -> list[int]:
+    """Process numbers of what torchrun has started."""
+    told = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(each) for each in told.split()]
+
+
+def _has_ended(number: int) -> bool:
+    for _ in range(600):
+        status = Path(f"/proc/{number}/status")
+        if not status.exists() or "State:\tZ" in status.read_text():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(work):
     """Rank 0 alone gets SIGTERM: both finish the step, save together, and end; the run goes on from there."""
-    (work / "run.toml").write_text(RUN.format(steps=100_000))
-    process = _start(work, 2, "run.toml", "--out", "long")
+    process, folder = _begun(work)
     try:
-        metrics = work / "long" / "metrics.jsonl"
-        for _ in range(1200):
-            if process.poll() is not None or (metrics.exists() and '"step": 3' in metrics.read_text()):
-                break
-            time.sleep(0.1)
-        assert process.poll() is None
-        environment = json.loads((work / "long/environment.json").read_text())
+        environment = json.loads((folder / "environment.json").read_text())
         os.kill(environment["system"]["process_id"], signal.SIGTERM)
         _, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode != 0
     assert "stopped after step" in err
-    done = max(_losses(work / "long")) + 1
-    assert (work / "long/checkpoints" / f"step-{done:08d}" / "manifest.json").is_file()
+    _saved_last(folder)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_torchrun_is_saved_once(work, number):
+    """What torchrun passes on to both ranks stops them at one step, with one checkpoint of it."""
+    process, folder = _begun(work, *SHARDED)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert err.count("stopped after step") == 1
+    _saved_last(folder)
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for a process's children")
+def test_without_torchrun_the_ranks_save_and_end(work):
+    """SIGKILL to torchrun, which passes nothing on: its ranks notice within seconds, save, and leave nobody behind."""
+    process, folder = _begun(work, *SHARDED)
+    ranks = _ranks(process)
+    assert len(ranks) == 2
+    process.kill()
+    assert all(map(_has_ended, ranks))
+    _saved_last(folder)
+    assert "Traceback" not in process.communicate(timeout=60)[1]
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for a process's children")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_ends_the_other(work, rank):
+    """SIGKILL to one rank: the other says that a rank is lost and which checkpoint is whole, ends, and it goes on."""
+    process, folder = _begun(work, *SHARDED)
+    first = json.loads((folder / "environment.json").read_text())["system"]["process_id"]
+    ranks = _ranks(process)
+    killed = first if rank == 0 else next(each for each in ranks if each != first)
+    os.kill(killed, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert all(map(_has_ended, ranks))
+    assert "another rank has ended or cannot be reached: training stopped, the last whole checkpoint is" in err
+    steps = max(_losses(folder)) + 3
+    _train(work, 2, "--resume", "long", "--set", f"num_steps={steps}", "--allow-changes")
+    assert max(_losses(folder)) == steps - 1
 
 
 def test_the_peak_of_a_replica_is_exact(work):

@@ -117,20 +117,35 @@ def prepare(
         if reused is not None:
             return reused
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(folder / LOCK_NAME, leave=False):
+        with _alone_in(folder):
             reused = _find_earlier(folder, inputs_hash)  # another process may have finished it meanwhile
             if reused is not None:
                 return reused
             split = choose_split(sources, validation_fraction, seed)
             work = _Work(sources, split, text_field, folder, inputs_hash, num_workers or _workers(sources), progress)
             return _prepare(str(source), work, choice)
-    except Taken as taken:
-        holder = f" ({taken.holder})" if taken.holder else ""
-        raise PrepareError(f"another process is preparing {folder} right now{holder}; wait for it, or end it") from None
     except (SourceError, TokenFileError, TokenizerError) as error:
         raise PrepareError(str(error)) from error
     except OSError as error:
         raise PrepareError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """While inside, no other process prepares the folder.
+
+    Raises:
+        PrepareError: another does; its number and host are told.
+        OSError: the folder cannot be written to.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(alone(folder / LOCK_NAME, leave=False))
+        except Taken as taken:
+            holder = f" ({taken.holder})" if taken.holder else ""
+            words = f"another process is preparing {folder} right now{holder}; wait for it, or end it"
+            raise PrepareError(words) from None
+        yield
 
 
 def _require_possible(validation_fraction: float, num_workers: int | None) -> None:
