@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-from ranked_shards import SHARD_CASES
+from ranked_shards import RARE_SHARD_CASES, SHARD_CASES
 from ranked_tensor import TENSOR_CASES
 
 from torchledger.spec import (
@@ -139,6 +139,7 @@ CASES = {
     "shards by tokens, with norms of heads": (4, GEMMA, RECIPE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     **TENSOR_CASES,
     **SHARD_CASES,
+    **RARE_SHARD_CASES,
 }
 
 
@@ -191,15 +192,15 @@ def sent(trace):
     return found
 
 
-def rank_of_all(rank, size, folder):
-    """One real rank, through every case of so many ranks."""
+def rank_of_all(rank, size, folder, names):
+    """One real rank, through those cases of so many ranks that are asked for."""
     torch.set_num_threads(1)
     ranks = Ranks(rank, size, rank)
     store = dist.FileStore(f"{folder}/store", size)
     found = {}
     with process_group(Crew(ranks, store), torch.device("cpu")):
         for name, (needed, spec, recipe, strategy) in CASES.items():
-            if needed == size:
+            if needed == size and name in names:
                 require_layout(spec, recipe, strategy, ranks)
                 found[name] = steps(spec, recipe, strategy, ranks)
     torch.save(found, f"{folder}/{rank}")
