@@ -31,23 +31,37 @@ def _of(kind, precision="fp32", **changes):
     return replace(RECIPE, precision=precision, optimizer=replace(RECIPE.optimizer, kind=kind), **changes)
 
 
+UNCLIPPED = _of("adamw-8bit")
+UNCLIPPED = replace(UNCLIPPED, optimizer=replace(UNCLIPPED.optimizer, gradient_clip=0.0))
+
 SHARD_CASES = {
     "replicas of adapters": (2, LLAMA, ADAPTED, Strategy(data_parallel=2)),
-    "shards of adapters": (2, LLAMA, replace(ADAPTED, accumulation_steps=2), SHARDED),
-    "shards of adapters in fp8 with tied head, kept gathered": (2, TIED, replace(ADAPTED, precision="fp8"), KEPT),
+    "shards of adapters": (2, LLAMA, replace(ADAPTED, precision="bf16-master", accumulation_steps=2), SHARDED),
     "shards, the last layer trained": (2, LLAMA, replace(RECIPE, trainable=("layers.1",), recompute="full"), SHARDED),
-    "shards, a tied head's norm trained": (2, TIED, replace(RECIPE, trainable=("head",)), SHARDED),
     "shards, the head of three losses trained": (2, FURTHER, replace(RECIPE, trainable=("head",)), SHARDED),
-    "shards in fp16": (2, LLAMA, _of("adamw", "fp16"), SHARDED),
-    "shards stored in bf16": (2, LLAMA, _of("sgd", "bf16-pure", accumulation_steps=2), SHARDED),
-    "shards stored in bf16, the loss in pieces": (2, LLAMA, replace(PIECES, precision="bf16-moments"), KEPT),
-    "shards under adafactor": (2, MIXTURE, _of("adafactor"), SHARDED),
-    "shards under 8-bit averages": (2, LLAMA, _of("adamw-8bit"), SHARDED),
-    "shards, the loss in pieces": (2, TIED, replace(PIECES, accumulation_steps=2), SHARDED),
+    "shards stored in bf16, kept gathered, the loss in pieces": (
+        2,
+        LLAMA,
+        _of("sgd", "bf16-pure", loss_chunk=24),
+        KEPT,
+    ),
+    "shards under adafactor": (2, LLAMA, _of("adafactor"), SHARDED),
+    "shards under 8-bit averages": (2, LLAMA, UNCLIPPED, SHARDED),
     "shards, prediction layers": (2, FURTHER, replace(PIECES, recompute="full"), SHARDED),
-    "shards, tied prediction layers": (2, replace(FURTHER, tied_embeddings=True), RECIPE, KEPT),
-    "replicas of shards of adapters": (4, TIED, replace(ADAPTED, precision="bf16-master"), HYBRID),
-    "replicas of shards under adafactor": (4, LLAMA, _of("adafactor", "bf16-pure"), HYBRID),
+    "shards, tied prediction layers": (2, replace(FURTHER, tied_embeddings=True), PIECES, KEPT),
+    "replicas of shards of adapters": (4, TIED, ADAPTED, HYBRID),
     "replicas of shards under 8-bit averages": (4, TIED, _of("adamw-8bit", "fp16"), HYBRID),
+}
+
+#: Such as differ from the others in one thing each, for proofs.
+RARE_SHARD_CASES = {
+    "shards of adapters in fp8 with a tied head, kept gathered": (2, TIED, replace(ADAPTED, precision="fp8"), KEPT),
+    "shards, a tied head's norm trained": (2, TIED, replace(RECIPE, trainable=("head",)), SHARDED),
+    "shards, prediction layers trained": (2, FURTHER, replace(RECIPE, trainable=("prediction",)), SHARDED),
+    "shards in fp16": (2, LLAMA, _of("adamw", "fp16"), SHARDED),
+    "shards stored in bf16 under muon": (2, LLAMA, _of("muon", "bf16-moments"), KEPT),
+    "shards of a mixture under adafactor": (2, MIXTURE, _of("adafactor", accumulation_steps=2), SHARDED),
+    "shards, the loss in pieces": (2, TIED, replace(PIECES, accumulation_steps=2), SHARDED),
+    "replicas of shards under adafactor": (4, LLAMA, _of("adafactor", "bf16-pure"), HYBRID),
     "four shards under 8-bit averages": (4, LLAMA, _of("adamw-8bit", "bf16-master"), replace(SHARDED, data_parallel=4)),
 }

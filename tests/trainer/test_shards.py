@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe, Strategy
 from torchledger.trainer import shards
 from torchledger.trainer.checkpoint import (
     checkpoints,
@@ -217,3 +217,39 @@ def test_what_fails_on_one_rank_fails_on_all(tmp_path):
     """A full disk under one rank, a damaged file: every rank has the error, none waits for ever, the last one stays."""
     on_two_ranks(_fail_on_one, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001"]
+
+
+#: What is not laid out as its parameter: means of rows and columns, scales of blocks, FP32 copies of adapters alone.
+KEPT_APART = {
+    "adafactor": replace(RECIPE, optimizer=OptimizerSpec("adafactor")),
+    "8 bit": replace(RECIPE, optimizer=OptimizerSpec("adamw-8bit")),
+    "adapters": replace(RECIPE, precision="bf16-master", lora_rank=3),
+}
+
+
+def _trained_in_shares(recipe, seed, strategy):
+    step = build_step(SPEC, replace(recipe, seed=seed, batch_size=1), strategy=strategy)
+    for number in range(2):
+        step(example_batch(replace(recipe, batch_size=1)), number)
+    return step.model, step.optimizer
+
+
+def _save_and_load_kept_apart(rank, folder):
+    strategy = Strategy(data_parallel=2, shard_level=3)
+    for name, recipe in KEPT_APART.items():
+        model, optimizer = _trained_in_shares(recipe, 1, strategy)
+        states = whole(state_of(model, optimizer))
+        path = save_checkpoint(folder / name, model, optimizer, manifest(1), keep=2, group=dist.group.WORLD)
+        assert differing(states, *loaded(path, *_trained_in_shares(recipe, 5, strategy), dist.group.WORLD)) == [], name
+        if rank == 0:
+            torch.save(states, folder / f"{name}.pt")
+
+
+def test_states_that_are_not_as_large_as_their_parameter_come_back(tmp_path):
+    """Of any optimizer and of adapters two ranks save what two ranks, and one process, go on from bit for bit."""
+    on_two_ranks(_save_and_load_kept_apart, tmp_path)
+    for name, recipe in KEPT_APART.items():
+        states = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        assert any(key.startswith("optimizer/") for key in states)
+        got = loaded(latest_checkpoint(tmp_path / name), *_trained_in_shares(recipe, 5, None))
+        assert differing(states, *got) == [], name
