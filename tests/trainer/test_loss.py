@@ -69,3 +69,27 @@ def test_a_loss_beside_another_is_not_told_but_has_its_gradient():
 def test_with_nothing_beside_it_a_loss_is_itself():
     loss = torch.tensor(1.0, requires_grad=True)
     assert beside(loss, []) is loss
+
+
+class _Alone:
+    """A split of the vocabulary in which one rank has all rows."""
+
+    first = 0
+
+    def largest(self, mine):
+        return mine
+
+    def added(self, mine):
+        return mine
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_a_split_vocabulary_has_the_loss_and_gradients_of_a_whole_one(cap):
+    """A rank that has every row tells others nothing new: also where some targets do not count."""
+    h, weight, bias, targets = _drawn(dtype=torch.float32)
+    found = []
+    for split in (None, _Alone()):
+        loss = LossInPieces(5, cap)(h, weight, bias, targets, split)
+        found.append((loss, *torch.autograd.grad(loss, (h, weight, bias))))
+    for ours, whole in zip(*found, strict=True):
+        torch.testing.assert_close(ours, whole)

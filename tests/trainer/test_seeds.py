@@ -4,7 +4,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from torchledger.trainer.seeds import STREAMS, dropout_seed, seed_step, step_seeds, stream_seed
+from torchledger.trainer.seeds import STREAMS, OwnDraws, dropout_seed, seed_step, step_seeds, stream_seed
 
 
 def test_streams_and_counters_never_share_a_seed():
@@ -49,3 +49,42 @@ def test_ranks_have_numbers_of_their_own():
     seeds = [tuple(step_seeds(1337, step, rank).values()) for step, rank in product(range(20), range(3))]
     assert len(set(seeds)) == 60
     assert all(seed[1] < 2**32 for seed in seeds)
+
+
+def test_own_draws_differ_by_rank_and_leave_all_ranks_alike():
+    """Within, each rank draws its own numbers; afterwards all draw the same, and others than without."""
+
+    def drawn(rank):
+        torch.manual_seed(5)
+        with OwnDraws(rank).of(torch.ones(1)):
+            own = torch.rand(4)
+        return own, torch.rand(4)
+
+    (first, after), (second, after_second) = drawn(0), drawn(1)
+    assert not torch.equal(first, second)
+    assert torch.equal(after, after_second)
+    torch.manual_seed(5)
+    assert not torch.equal(torch.rand(4), after)
+
+
+def test_own_draws_repeat_from_the_state_at_their_entry():
+    """Two in a row differ; with the state put back, as recompute does, they are drawn again."""
+    draws, found = OwnDraws(3), []
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    for number in range(3):
+        if number == 2:
+            torch.set_rng_state(state)
+        with draws.of(torch.ones(1)):
+            found.append(torch.rand(4))
+    assert not torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_tensors_without_values_draw_nothing():
+    """On a meta tensor the generator stays as it is."""
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    with OwnDraws(1).of(torch.ones(1, device="meta")):
+        pass
+    assert torch.equal(torch.get_rng_state(), state)
