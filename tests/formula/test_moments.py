@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from torchledger.formula import memory, num_parameters
-from torchledger.formula.moments import Moment
+from torchledger.formula.moments import Moment, narrowing
+from torchledger.formula.parameters import Parameter
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 
 SPEC = ModelSpec("s", 50, 64, 3, 32, AttentionSpec(4, window_pattern=(4, 0)), MlpSpec(16))
@@ -44,3 +45,11 @@ def test_rounding_a_model_is_a_moment_where_no_copy_stays():
     """FP32 values go one by one, so that with BF16 parameters alone the making can be the fullest moment."""
     names = {p: set(_moments(recipe=replace(RECIPE, precision=p))) for p in ("fp32", "bf16-pure", "bf16-master")}
     assert [p for p, found in names.items() if "making of the model" in found] == ["bf16-pure"]
+
+
+def test_with_a_master_copy_the_values_of_frozen_parts_go():
+    """Head 10·10 trained, table 100·10 frozen: both rounded, 2·1100, beside all FP32 values, 4·1100."""
+    own = (Parameter("head.weight", (10, 10)), Parameter("embedding.weight", (100, 10), frozen=True))
+    (moment,) = narrowing(own, 0, "bf16-master")
+    assert moment.total_bytes == 2 * 1100 + 4 * 1100
+    assert narrowing(own[:1], 0, "bf16-master") == ()

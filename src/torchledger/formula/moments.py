@@ -56,7 +56,8 @@ def narrowing(own: Sequence[Parameter], buffers: Amount, precision: str) -> tupl
     """The making of a model whose FP32 values go once they are rounded: tensor after tensor, the smallest first.
 
     At tensor i of n_1 ≤ n_2 ≤ ... there are the narrow ones up to it and the FP32 ones from it on. Where an optimizer
-    holds next to nothing, that is more than any moment of a step if one matrix is larger than all others together.
+    holds next to nothing, that is more than any moment of a step if one matrix is larger than all others together. With
+    a master copy the FP32 values of what is trained stay, and those of frozen parts go.
 
     Args:
         own: the model's parameters.
@@ -68,16 +69,20 @@ def narrowing(own: Sequence[Parameter], buffers: Amount, precision: str) -> tupl
     [620]
     """
     formats = FORMATS[precision]
-    sizes = sorted((each.num_elements, each.times) for each in own if each.total)
-    if formats.stored == "fp32" or formats.master or not sizes:
+    sizes = [(each.num_elements, each.times, each.frozen) for each in own if each.total]
+    if formats.stored == "fp32" or not sizes or (formats.master and not any(frozen for *_, frozen in sizes)):
         return ()
-    narrow_bytes, left = ELEMENT_BYTES[formats.stored], sum(size * times for size, times in sizes)
+    sizes.sort(key=lambda each: each[0])
+    narrow_bytes, left = ELEMENT_BYTES[formats.stored], sum(size * times for size, times, _ in sizes)
     done: Amount = 0
     fullest: dict[str, Amount] = {}
-    for size, times in sizes:  # of equal ones the first, since each that goes leaves room
-        now = {"parameters": narrow_bytes * (done + size), "temporaries: FP32 values": 4 * left}
+    for size, times, frozen in sizes:
+        stays = bool(formats.master) and not frozen
+        # Of equal ones the first, since each that goes leaves room; the last where all stay.
+        narrowed = done + size * (times if stays else 1)
+        now = {"parameters": narrow_bytes * narrowed, "temporaries: FP32 values": 4 * left}
         fullest = max(fullest, now, key=lambda parts: sum(parts.values()))
-        done, left = done + size * times, left - size * times
+        done, left = done + size * times, left - (0 if stays else size * times)
     return (Moment("making of the model", {"buffers": buffers, **fullest}),)
 
 
