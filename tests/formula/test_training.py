@@ -20,6 +20,18 @@ def _matmuls(recipe, of):
     return sum(line.total.flops_full for line in ledger.lines if line.gradient_of == of)
 
 
+def test_matrices_that_are_multiplied_as_one_have_one_adapter():
+    """Megatron's kernels: one product for queries, keys and values, beside it A [2, D] and B [3 D, 2]."""
+    recipe = replace(RECIPE, lora_rank=2, lora_targets=("query", "key", "value"))
+    layer = next(part for part in parts(SPEC, recipe, kernels="megatron") if part.kind == "layer")
+    found = {line.module: line for line in layer.lines if line.phase == "forward" and line.kind == "matmul"}
+    adapters = {name.removeprefix("layers.*.") for name in found if "lora" in name}
+    assert adapters == {"attention.query_key_value.lora_a", "attention.query_key_value.lora_b"}
+    up = found["layers.*.attention.query_key_value.lora_b"]
+    assert up.work.flops_full == 2 * TOKENS * 2 * 3 * D
+    assert found["layers.*.mlp.gate_up"].work.flops_full == 2 * TOKENS * D * 2 * F
+
+
 def test_a_frozen_model_with_a_trained_head_runs_no_backward_below_it():
     """One weight gradient, that of the head; nothing asks for an input gradient."""
     recipe = replace(RECIPE, trainable=("head",))

@@ -106,6 +106,8 @@ def test_mistakes_raise_together():
         ({"recompute_layers": 2}, "recompute_layers", '"full" only'),
         ({"offload_activations": 1.5}, "offload_activations", "share"),
         ({"lora_rank": -1}, "lora_rank", "at least 0"),
+        ({"lora_targets": ("query",)}, "lora_targets", "set lora_rank, too"),
+        ({"lora_rank": 8, "lora_targets": ("q_proj",)}, "lora_targets", "no linear layer"),
         ({"lora_rank": 8, "trainable": ("head",)}, "trainable", "only thing trained"),
         ({"trainable": ("haed",)}, "trainable", "no part"),
         ({"trainable": ("layers.x",)}, "trainable", "no part"),

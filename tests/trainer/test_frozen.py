@@ -37,6 +37,26 @@ def test_only_adapters_move_and_at_first_they_change_nothing():
     assert len(moved) == 2 * 7 * 3  # two matrices beside each of a layer's seven
 
 
+@pytest.mark.parametrize("targets", [("query", "value"), ("down",), ("query", "key", "value", "output")])
+def test_adapters_stand_beside_the_named_layers_alone(targets):
+    """Those parameters move that the formula lists, two matrices beside each named layer of 3."""
+    recipe = Recipe(batch_size=2, sequence_length=8, lora_rank=2, lora_targets=targets, num_tokens=160)
+    step = build_step(SPEC, recipe)
+    before = {name: p.detach().clone() for name, p in step.model.named_parameters()}
+    step(example_batch(recipe), 0)
+    step(example_batch(recipe), 1)
+    moved = {name for name, p in step.model.named_parameters() if not torch.equal(p, before[name])}
+    expected = {each.name for each in parameters(SPEC, recipe, expand=True) if not each.frozen and not each.tied_to}
+    assert moved == expected
+    assert len(moved) == 2 * len(targets) * 3
+
+
+def test_adapters_beside_layers_that_are_not_there_are_refused():
+    """`key_value_up` is a layer of latent attention, and this model has another."""
+    with pytest.raises(SpecError, match="lora_targets: tiny has none of key_value_up"):
+        build_step(SPEC, Recipe(batch_size=2, sequence_length=8, lora_rank=2, lora_targets=("key_value_up",)))
+
+
 def test_where_nothing_would_be_trained_that_is_said():
     with pytest.raises(SpecError, match="trainable: prediction has no parameters in tiny"):
         build_step(SPEC, Recipe(trainable=("prediction",)))

@@ -28,7 +28,7 @@ def _projected(tape: Tape, spec: ModelSpec, x: Value) -> tuple[Value, Value, Val
     """Queries [B, T, H·d], keys and values [B, T, K·d], each by a matmul, or all by one."""
     part, d = spec.attention, spec.head_size
     wide, narrow = part.num_heads * d, _key_heads(spec) * d
-    if tape.kernels.joint and not tape.lora_rank:
+    if tape.kernels.joint:
         bias = part.query_bias or part.key_bias or part.value_bias
         y = linear(tape, "query_key_value", x, wide + 2 * narrow, bias=bias, inner=True)
         return y.sliced(wide), y.sliced(narrow), y.sliced(narrow)

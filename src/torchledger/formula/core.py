@@ -121,10 +121,13 @@ def _attended(tape: Tape, spec: ModelSpec, heads: Heads, context: Context, numbe
 
 
 def product(tape: Tape, operands: tuple[Value, Value], forward: Piece, backward: tuple[Piece, ...], y: Value) -> Value:
-    """One of the two batched products, in the format of its result y. Keeps both operands."""
+    """One of the two batched products, in the format of its result y. Keeps each operand for the other's gradient."""
     cast = tuple(tape.cast("", f"{forward.op} operand", x, y.number_format) for x in operands)
     number_format = tape.product_format(y.number_format)
-    return tape.op("", "bmm", (forward,), y, reads=cast, backward=backward, keeps=cast, number_format=number_format)
+    flows = [x.requires_grad for x in cast]
+    keeps = tuple(x for x, other in zip(cast, reversed(flows), strict=True) if other)
+    backward = tuple(piece for piece, flow in zip(backward, flows, strict=True) if flow)
+    return tape.op("", "bmm", (forward,), y, reads=cast, backward=backward, keeps=keeps, number_format=number_format)
 
 
 def _fused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:

@@ -9,6 +9,7 @@ from torchledger import ops
 from torchledger.formula.narrow import narrow_linear, runs_narrow
 from torchledger.formula.pointwise import add, scaled
 from torchledger.formula.tape import Tape
+from torchledger.formula.training import adapts
 from torchledger.formula.value import Value
 from torchledger.ledger import Amount
 from torchledger.ops import Piece
@@ -33,7 +34,7 @@ def linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool = Fal
         y = narrow_linear(tape, path, x, outputs, bias=bias)
     else:
         y = _linear(tape, path, x, outputs, bias=bias, trains=tape.trains)
-    return _adapted(tape, path, x, y) if inner and tape.lora_rank else y
+    return _adapted(tape, path, x, y) if inner and tape.lora_rank and adapts(path, tape.lora_targets) else y
 
 
 def _linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool, trains: bool) -> Value:

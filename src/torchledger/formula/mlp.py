@@ -22,7 +22,7 @@ def mlp(tape: Tape, path: str, x: Value, spec: MlpSpec) -> Value:
 
 def _gated(tape: Tape, x: Value, spec: MlpSpec) -> Value:
     F = spec.intermediate_size
-    if tape.kernels.joint and not tape.lora_rank:
+    if tape.kernels.joint:
         both = linear(tape, "gate_up", x, 2 * F, bias=spec.up_bias, inner=True)
         return gated(tape, "", both.sliced(F), both.sliced(F), spec.activation)
     tape.fan_out("", x, 2)

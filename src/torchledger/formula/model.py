@@ -212,6 +212,7 @@ def needs_mask(spec: ModelSpec, recipe: Recipe, window: int, kernels: Kernels = 
 def walk_layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Context, *, kind: LayerKind) -> Value:
     """One of a run of equal layers; with full recompute it keeps its input and mask only."""
     tape.trains, tape.lora_rank = kind.training.trains, recipe.lora_rank if kind.training.adapted else 0
+    tape.lora_targets = recipe.lora_targets
     by_operation = recipe.recompute == "selective" and tape.kernels.selective == "operations"
     if not kind.again and not by_operation:
         return _layer(tape, spec, recipe, h, context, is_moe=kind.is_moe)

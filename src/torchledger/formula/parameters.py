@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from torchledger import formats
 from torchledger.formula.precision import FORMATS
-from torchledger.formula.training import WHOLE, Training, layer_runs, trains
+from torchledger.formula.training import WHOLE, Training, adapts, layer_runs, trains
 from torchledger.ledger import Amount
 from torchledger.spec import MlpSpec, ModelSpec, MoeSpec, NormSpec, Recipe
 
@@ -106,10 +106,9 @@ def layer_parameters(
     spec: ModelSpec, recipe: Recipe | None = None, training: Training = WHOLE, *, is_moe: bool
 ) -> tuple[Parameter, ...]:
     """Those of one layer, dense or a mixture; equal experts are one entry."""
-    rank = recipe.lora_rank if recipe is not None and training.adapted else 0
     return tuple(
         _stored(replace(each, name=f"layers.*.{each.name}"), recipe)
-        for each in _trained_layer(spec, rank, is_moe=is_moe, frozen=not training.trains)
+        for each in _trained_layer(spec, recipe, training, is_moe=is_moe)
     )
 
 
@@ -217,8 +216,7 @@ def _after(spec: ModelSpec) -> Iterator[Parameter]:
 def _folded_layers(spec: ModelSpec, recipe: Recipe | None) -> Iterator[Parameter]:
     folded: dict[tuple[str, Shape, bool], Parameter] = {}
     for (is_moe, training), count in _layer_counts(spec, recipe).items():
-        rank = recipe.lora_rank if recipe is not None and training.adapted else 0
-        for each in _trained_layer(spec, rank, is_moe=is_moe, frozen=not training.trains):
+        for each in _trained_layer(spec, recipe, training, is_moe=is_moe):
             name, times = f"layers.*.{each.name}", each.times * count
             key = (name, each.shape, each.frozen)
             before = folded.get(key)
@@ -231,10 +229,7 @@ def _expanded_layers(spec: ModelSpec, recipe: Recipe | None) -> Iterator[Paramet
     runs = layer_runs(spec, Recipe() if recipe is None else recipe)
     layers = [(group.first + i, group, training) for group, training in runs for i in range(group.count)]
     for index, group, training in layers:
-        rank = recipe.lora_rank if recipe is not None and training.adapted else 0
-        yield from _expanded(
-            f"layers.{index}.", list(_trained_layer(spec, rank, is_moe=group.is_moe, frozen=not training.trains))
-        )
+        yield from _expanded(f"layers.{index}.", list(_trained_layer(spec, recipe, training, is_moe=group.is_moe)))
 
 
 def _expanded_predictions(spec: ModelSpec, own: Sequence[Parameter]) -> Iterator[Parameter]:
@@ -253,18 +248,21 @@ def _expanded(prefix: str, layer: Sequence[Parameter]) -> Iterator[Parameter]:
             yield from _expanded_experts(prefix, routed)
 
 
-def _trained_layer(spec: ModelSpec, lora_rank: Amount, *, is_moe: bool, frozen: bool) -> Iterator[Parameter]:
-    """A layer's parameters, frozen or not, with an adapter's two matrices behind each matrix of attention and MLP.
+def _trained_layer(spec: ModelSpec, recipe: Recipe | None, training: Training, *, is_moe: bool) -> Iterator[Parameter]:
+    """A layer's parameters, frozen or not, with an adapter's two matrices behind each matrix that has one.
 
     Source: LoRA, arXiv:2106.09685, section 4.1: B [outputs, rank] A [rank, inputs].
     """
+    adapted = recipe if training.adapted else None
     for each in _layer(spec, is_moe=is_moe):
-        yield replace(each, frozen=True) if frozen else each
+        yield each if training.trains else replace(each, frozen=True)
         module = each.name.removesuffix(".weight")
-        if lora_rank and len(each.shape) == 2 and not module.endswith(("router", "shared_gate")):
+        if adapted is None or len(each.shape) != 2 or module.endswith(("router", "shared_gate")):
+            continue
+        if adapted.lora_rank and adapts(module, adapted.lora_targets):
             outputs, inputs = each.shape
-            yield Parameter(f"{module}.lora_a.weight", (lora_rank, inputs), each.times)
-            yield Parameter(f"{module}.lora_b.weight", (outputs, lora_rank), each.times)
+            yield Parameter(f"{module}.lora_a.weight", (adapted.lora_rank, inputs), each.times)
+            yield Parameter(f"{module}.lora_b.weight", (outputs, adapted.lora_rank), each.times)
 
 
 def _expanded_experts(prefix: str, routed: Sequence[Parameter]) -> Iterator[Parameter]:

@@ -113,15 +113,23 @@ class Tape:
         kernels: which kernels run.
         trains: whether the parameters that are walked over are trained.
         lora_rank: rank of the adapters beside the linear layers of attention and MLP; 0 is none.
+        lora_targets: those that have one; empty is all.
     """
 
     def __init__(
-        self, precision: str, kernels: Kernels = KERNELS["cpu"], *, trains: bool = True, lora_rank: Amount = 0
+        self,
+        precision: str,
+        kernels: Kernels = KERNELS["cpu"],
+        *,
+        trains: bool = True,
+        lora_rank: Amount = 0,
+        lora_targets: tuple[str, ...] = (),
     ) -> None:
         self.formats = FORMATS[precision]
         self.kernels = kernels
         self.trains = trains
         self.lora_rank = lora_rank
+        self.lora_targets = lora_targets
         self.assumptions: list[str] = []
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []

@@ -36,6 +36,20 @@ def trains(recipe: Recipe, part: str) -> bool:
     return not recipe.lora_rank and (not recipe.trainable or part in recipe.trainable)
 
 
+def adapts(name: str, targets: tuple[str, ...]) -> bool:
+    """Whether a linear layer has an adapter: it is named, or it is one of the matrices that are multiplied as one.
+
+    >>> adapts("up", ()), adapts("up", ("query",)), adapts("query_key_value", ("query", "value"))
+    (True, False, True)
+    """
+    last = name.rpartition(".")[2]
+    return not targets or not set(_JOINT.get(last, (last,))).isdisjoint(targets)
+
+
+#: Matrices that some kernel sets keep and multiply as one, which then has one adapter.
+_JOINT = {"query_key_value": ("query", "key", "value"), "gate_up": ("gate", "up")}
+
+
 def layer_runs(spec: ModelSpec, recipe: Recipe) -> Iterator[tuple[LayerGroup, Training]]:
     """The depth as runs of layers that are equal and equally trained, in order.
 

@@ -64,6 +64,7 @@ COLUMNS: Mapping[str, str] = {
     "overlap_tensor": "tensor parallel collectives beside their matmuls: on or off",
     "task": "pre-training or fine-tuning",
     "lora_rank": "rank of the adapters that alone are trained",
+    "lora_targets": "linear layers beside which they stand, by name: query key value output; empty: all",
     "step_time_s": "seconds of a step",
     "tokens_per_s_per_gpu": "or tokens per second of one chip",
     "memory_gib": "peak of the fullest chip, GiB (1024**3 bytes); `OOM` if it ran out",

@@ -155,6 +155,7 @@ def recipe_of(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None, r
         attention=cast("Any", cells.choice("attention", ("math", "fused"), rules.attention)),
         offload_activations=cells.number("offload_activations") or 0.0,
         lora_rank=cells.whole("lora_rank", 0, least=0) or 0,
+        lora_targets=tuple(cells.text("lora_targets").split()),
     )
     for path, message in recipe_mistakes(recipe, spec):
         cells.fail("recipe", f"{path}: {message}")

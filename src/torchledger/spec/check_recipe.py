@@ -132,6 +132,11 @@ def _trained(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
         yield "load_balance", f"balances experts, and {spec.name} has none; set it to 0"
     if recipe.lora_rank > 0 and recipe.trainable:
         yield "trainable", "adapters are the only thing trained with lora_rank; leave one of both out"
+    if recipe.lora_targets and not recipe.lora_rank:
+        yield "lora_targets", "are the layers that adapters of lora_rank stand beside; set lora_rank, too"
+    for name in recipe.lora_targets:
+        if name not in _ADAPTED:
+            yield "lora_targets", f"{name!r} is no linear layer of attention or MLP; there are {', '.join(_ADAPTED)}"
     for name in recipe.trainable:
         if name in _PARTS:
             continue
@@ -160,6 +165,11 @@ def _begun(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
 
 #: Parts that a recipe can train; layers also by number.
 _PARTS = ("embedding", "layers", "prediction", "head")
+#: Linear layers that may have an adapter; those of latent attention have names of their own.
+_ADAPTED = (
+    *("query", "key", "value", "output", "query_down", "query_up", "key_value_down", "key_value_up"),
+    *("gate", "up", "down"),
+)
 #: Optimizers that read `momentum`.
 _WITH_MOMENTUM = ("sgd", "muon")
 

@@ -82,6 +82,8 @@ class Recipe:
         offload_optimizer: the optimizer's state and its update live in host memory.
         lora_rank: rank of a low-rank adapter beside every linear layer of attention and MLP, the only thing trained
             (LoRA, arXiv:2106.09685); 0 trains the model itself.
+        lora_targets: linear layers with an adapter, by their last name: `query`, `key`, `value`, `output`, `gate`,
+            `up`, `down` ...; empty is all of attention and MLP.
         trainable: parts that are trained (`embedding`, `layers`, `prediction`, `head`; `layers.24-31` are layers by
             number, a tied head is the embedding); empty is all.
         seed: seeds initialisation, dropout and data order.
@@ -108,6 +110,7 @@ class Recipe:
     offload_activations: float = 0.0
     offload_optimizer: bool = False
     lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()
     trainable: tuple[str, ...] = ()
     seed: int = 1337
     initialization: Literal["fan_in", "gpt2", "xavier", "kaiming", "mup"] = "fan_in"

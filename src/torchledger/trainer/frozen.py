@@ -1,6 +1,6 @@
 """Which parameters a recipe trains: all, those of some parts, or adapters beside them alone. The rest is frozen."""
 
-from torchledger.formula.training import layer_runs, trains
+from torchledger.formula.training import adapts, layer_runs, trains
 from torchledger.spec import ModelSpec, Recipe, SpecError
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.model import Transformer
@@ -8,16 +8,24 @@ from torchledger.trainer.model import Transformer
 __all__ = ["adapt", "freeze"]
 
 
-def adapt(model: Transformer, rank: int) -> None:
-    """Put an adapter of this rank beside every linear layer of attention and MLP (LoRA, arXiv:2106.09685, section 4).
+def adapt(model: Transformer, rank: int, targets: tuple[str, ...] = ()) -> None:
+    """Put an adapter of this rank beside linear layers of attention and MLP (LoRA, arXiv:2106.09685, section 4).
 
-    Routers and gates of shared experts have none: they choose, and map to a few numbers.
+    All of them, or those whose last name is among the targets. Routers and gates of shared experts have none: they
+    choose, and map to a few numbers.
+
+    Raises:
+        SpecError: the model has no layer of that name.
     """
     found = [
         module
         for name, module in model.layers.named_modules()
-        if isinstance(module, Linear) and not name.endswith("shared_gate")
+        if isinstance(module, Linear) and not name.endswith("shared_gate") and adapts(name, targets)
     ]
+    if not found:
+        raise SpecError(
+            f"lora_targets: {model.spec.name} has none of {', '.join(targets)}; name a linear layer that is there"
+        )
     for linear in found:
         linear.adapt(rank)
 

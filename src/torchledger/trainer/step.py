@@ -253,7 +253,7 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
     )
     narrow_products(model, recipe.precision)
     if recipe.lora_rank:
-        adapt(model, recipe.lora_rank)
+        adapt(model, recipe.lora_rank, recipe.lora_targets)
     freeze(model, recipe)
     return model
 

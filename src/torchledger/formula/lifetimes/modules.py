@@ -13,6 +13,7 @@ from torchledger.formula.lifetimes.tensors import Tensor
 from torchledger.formula.lifetimes.views import cast
 from torchledger.formula.narrow import runs_narrow
 from torchledger.formula.precision import FORMATS
+from torchledger.formula.training import adapts
 from torchledger.spec import ModelSpec, NormSpec, Recipe
 
 
@@ -97,7 +98,7 @@ class Module:
             y = narrow_linear(x, weight.tensor, None if own_bias is None else own_bias.tensor)
         else:
             y = linear(x, weight, own_bias)
-        if not self.rank or not inner:
+        if not self.rank or not inner or not adapts(name, self.recipe.lora_targets):
             return y
         beside = own.adapter(x, outputs)
         return add(y, scale(beside))
