@@ -163,16 +163,23 @@ class Parallel:
         return 0 if self.told is None else _number(self.told.item(), self.strategy.num_ranks)
 
 
-_SIGINT, _SIGTERM = 2, 15
+#: Signals by number, the weightier one last: where ranks have got several, all act on that.
+_SIGHUP, _SIGINT, _SIGTERM = 1, 2, 15
+_SIGNALS = (_SIGHUP, _SIGINT, _SIGTERM)
 
 
 def _digit(signal: int, size: int) -> float:
-    """A signal as a number that sums over `size` ranks keep apart from the other's."""
-    return {0: 0.0, _SIGINT: 1.0, _SIGTERM: float(size + 1)}[signal]
+    """A signal as a number that sums over `size` ranks keep apart from the others': a digit to the base size + 1."""
+    return float((size + 1) ** _SIGNALS.index(signal)) if signal else 0.0
 
 
 def _number(total: float, size: int) -> int:
-    return _SIGTERM if total > size else _SIGINT if total else 0
+    """The weightiest signal in a sum of digits.
+
+    >>> _number(_digit(_SIGINT, 2) + _digit(_SIGHUP, 2), 2) == _SIGINT
+    True
+    """
+    return next((each for each in reversed(_SIGNALS) if total >= _digit(each, size)), 0)
 
 
 def _is_partial(tensor: DTensor) -> bool:
