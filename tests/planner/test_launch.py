@@ -1,6 +1,5 @@
 """A layout said to a stack reads back as the same layout, or the answer says what the stack cannot do."""
 
-import argparse
 import json
 import random
 import re
@@ -8,129 +7,11 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from launched import CLUSTER, DENSE, after, comparable, drawn
 
-from torchledger.machine import parse_cluster
 from torchledger.planner import PlanError
 from torchledger.planner.launch import TARGETS, default_launch, launch
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, NormSpec, OptimizerSpec, Recipe, Strategy
-
-CLUSTER = parse_cluster("h100x64")
-DENSE = ModelSpec("dense", 1024, 8192, 24, 512, AttentionSpec(16, num_key_value_heads=8), MlpSpec(1536))
-MIXTURE = replace(DENSE, name="mixture", moe=MoeSpec(8, 2, 256))
-
-
-def drawn(seed):
-    """A model, a recipe and a layout that use what the stacks know, and sometimes what they do not."""
-    draw = random.Random(seed)
-    spec = draw.choice((DENSE, DENSE, MIXTURE))
-    tp, cp, pp, dp = (draw.choice(choices) for choices in ((1, 2, 4), (1, 1, 2), (1, 2, 4), (1, 2, 4)))
-    schedule = draw.choice(("1f1b", "1f1b", "interleaved", "gpipe", "zero-bubble")) if pp > 1 else "1f1b"
-    size = draw.choice((1, 2))
-    level = draw.choice((0, 1, 2, 3, 3))
-    strategy = Strategy(
-        stack="megatron",
-        data_parallel=dp,
-        shard_level=level,
-        shard_group=draw.choice((0, 2)) if dp == 4 and level else 0,
-        reshard=draw.random() < 0.7,
-        tensor_parallel=tp,
-        sequence_parallel=tp > 1 and draw.random() < 0.6,
-        pipeline_parallel=pp,
-        schedule=schedule,
-        virtual_stages=draw.choice((2, 3)) if schedule == "interleaved" else 1,
-        context_parallel=cp,
-        context_kind=draw.choice(("ring", "all-gather", "ulysses")) if cp > 1 else "ring",
-        expert_parallel=draw.choice((1, 2)) if spec.moe and dp > 1 else 1,
-        expert_tensor_parallel=1 if spec.moe and tp > 1 and draw.random() < 0.5 else 0,
-        micro_batch_size=size,
-        overlap_data=draw.random() < 0.8,
-        overlap_tensor=tp > 1 and draw.random() < 0.2,
-    )
-    recipe = Recipe(
-        batch_size=dp * size * 8,
-        sequence_length=2048,
-        precision=draw.choice(("fp32", "bf16", "bf16-master", "fp8")),
-        recompute=draw.choice(("none", "selective", "full")),
-        optimizer=OptimizerSpec(kind=draw.choice(("adamw", "adamw", "lion"))),
-    )
-    return spec, recipe, strategy
-
-
-def after(words, program):
-    """The words behind the program."""
-    return list(words)[list(words).index(program) + 1 :]
-
-
-def read_megatron(said, spec, num_ranks):
-    """What Megatron-LM would make of the flags, by the meanings that its argument parser gives them."""
-    parser = argparse.ArgumentParser()
-    for name, default in (
-        ("tensor-model-parallel-size", 1),
-        ("pipeline-model-parallel-size", 1),
-        ("num-virtual-stages-per-pipeline-rank", 1),
-        ("context-parallel-size", 1),
-        ("expert-model-parallel-size", 1),
-        ("expert-tensor-parallel-size", 0),
-        ("num-distributed-optimizer-instances", 1),
-        ("micro-batch-size", None),
-        ("global-batch-size", None),
-        ("seq-length", None),
-        ("recompute-num-layers", None),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (
-        ("cp-comm-type", "p2p"),
-        ("data-parallel-sharding-strategy", "optim"),
-        ("recompute-granularity", "none"),
-        ("recompute-method", None),
-        ("pipeline-model-parallel-layout", None),
-        ("optimizer", "adam"),
-        ("attention-backend", "auto"),
-        ("fp8-format", None),
-        ("ckpt-format", None),
-    ):
-        parser.add_argument(f"--{name}", default=default)
-    for name in (
-        *("sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp", "overlap-grad-reduce"),
-        *("overlap-param-gather", "tp-comm-overlap", "bf16", "fp16"),
-    ):
-        parser.add_argument(f"--{name}", action="store_true")
-    read, model = parser.parse_known_args(after(said.words, "pretrain_gpt.py"))
-    assert ["--num-layers", str(spec.num_layers)] == model[:2]
-    ranks = read.tensor_model_parallel_size * read.pipeline_model_parallel_size * read.context_parallel_size
-    dp = num_ranks // ranks
-    level = 0
-    if read.use_distributed_optimizer:
-        names = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-        level = names[read.data_parallel_sharding_strategy] if read.use_megatron_fsdp else 1
-    instances = read.num_distributed_optimizer_instances
-    chunks = read.num_virtual_stages_per_pipeline_rank
-    stage_layers = ()
-    if read.pipeline_model_parallel_layout:
-        parts = read.pipeline_model_parallel_layout.split("|")
-        stage_layers = tuple(sum(map(int, re.findall(r"t\*(\d+)", part))) for part in parts)
-        chunks = len(stage_layers) // read.pipeline_model_parallel_size
-    strategy = Strategy(
-        stack="megatron",
-        data_parallel=dp,
-        shard_level=level,
-        shard_group=dp // instances if instances > 1 else 0,
-        tensor_parallel=read.tensor_model_parallel_size,
-        sequence_parallel=read.sequence_parallel,
-        pipeline_parallel=read.pipeline_model_parallel_size,
-        schedule="interleaved" if chunks > 1 else "1f1b",
-        virtual_stages=chunks,
-        stage_layers=stage_layers,
-        context_parallel=read.context_parallel_size,
-        context_kind={"p2p": "ring", "allgather": "all-gather", "a2a": "ulysses"}[read.cp_comm_type],
-        expert_parallel=read.expert_model_parallel_size,
-        expert_tensor_parallel=read.expert_tensor_parallel_size,
-        micro_batch_size=read.micro_batch_size,
-        overlap_data=read.overlap_grad_reduce,
-        overlap_tensor=read.tp_comm_overlap,
-    )
-    assert read.overlap_param_gather == (read.overlap_grad_reduce and level > 0)
-    return strategy, (read.global_batch_size, read.seq_length, read.recompute_granularity, read.optimizer)
+from torchledger.spec import NormSpec, OptimizerSpec, Recipe, Strategy
 
 
 def read_torchtitan(said, num_ranks):
@@ -172,30 +53,6 @@ def read_torchtitan(said, num_ranks):
     )
     recompute = bare[-1].partition(":")[2]
     return strategy, (number["num_tokens_per_train_step"] // length, length, recompute)
-
-
-def comparable(strategy):
-    """Without what no flag of either stack says and nothing depends on."""
-    level = strategy.shard_level
-    return replace(strategy, reshard=strategy.reshard if level == 3 else True)
-
-
-def test_megatron_flags_read_back_as_the_layout():
-    """Where nothing is refused, the flags mean the layout that was planned, batch, recompute and optimizer included."""
-    num_exact = 0
-    for seed in range(200):
-        spec, recipe, strategy = drawn(seed)
-        said = launch(spec, recipe, strategy, CLUSTER, "megatron")
-        unknown = strategy.schedule in {"gpipe", "zero-bubble"} or (strategy.shard_level == 3 and not strategy.reshard)
-        unknown |= strategy.overlap_tensor and not strategy.sequence_parallel
-        assert said.is_exact != unknown, (strategy, said.cannot)
-        if said.is_exact:
-            num_exact += 1
-            read, asked = read_megatron(said, spec, strategy.num_ranks)
-            assert comparable(read) == comparable(strategy)
-            optimizer = {"adamw": "adam", "lion": "lion"}[recipe.optimizer.kind]
-            assert asked == (recipe.batch_size, recipe.sequence_length, recipe.recompute, optimizer)
-    assert num_exact > 60
 
 
 def test_torchtitan_flags_read_back_as_the_layout():
@@ -278,22 +135,6 @@ def test_where_no_stack_can_it_is_its_own_with_what_it_cannot():
     own = default_launch(DENSE, recipe, strategy, CLUSTER)
     assert own.target == "megatron"
     assert any("low-rank adapters" in each for each in own.cannot)
-
-
-def test_uneven_stages_are_a_layout_of_megatron():
-    """24 layers over 2 · 2 chunks of 5, 7, 7, 5 are said chunk by chunk in the order of the model."""
-    strategy = Strategy(
-        stack="megatron",
-        pipeline_parallel=2,
-        schedule="interleaved",
-        virtual_stages=2,
-        stage_layers=(5, 7, 7, 5),
-        micro_batch_size=1,
-    )
-    said = launch(DENSE, Recipe(batch_size=8, sequence_length=2048, precision="bf16"), strategy, CLUSTER, "megatron")
-    assert said.is_exact
-    assert "Et*5|t*7|t*7|t*5L" in said.words
-    assert comparable(read_megatron(said, DENSE, 2)[0]) == strategy
 
 
 def test_the_module_for_fsdp2_is_python_and_says_the_mesh():

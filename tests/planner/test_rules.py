@@ -72,7 +72,7 @@ def test_replicas_that_would_fill_the_cluster():
         (Strategy(pipeline_parallel=2, stack="fsdp1"), "fsdp1 has no pipeline; pipeline_parallel 1"),
         (
             Strategy(pipeline_parallel=3, virtual_stages=2, schedule="interleaved", micro_batch_size=1),
-            "interleaved runs micro-batches in groups of 3, which do not divide 64",
+            "interleaved runs micro-batches in equal groups of at least 3, and there are 64",
         ),
         (Strategy(data_parallel=8, expert_parallel=4), "wide has no experts"),
         (Strategy(data_parallel=2, shard_level=2, stack="megatron"), "megatron has no shard_level 2; it has 0, 1"),

@@ -131,6 +131,6 @@ def test_refusals_say_what_to_do(question, words):
 
 def test_older_stacks_want_multiples():
     """Stacks without micro-batch groups run interleaved schedules with multiples of the stages only."""
-    (reason,) = schedule_refusals("interleaved", 4, 2, 6, only_multiples=True)
+    (reason,) = schedule_refusals("interleaved", 4, 2, 6, groups="stages")
     assert "a multiple of 4 micro-batches" in reason
     assert "take 8" in reason

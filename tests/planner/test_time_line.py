@@ -5,8 +5,12 @@ from itertools import pairwise
 
 import pytest
 
+from torchledger.machine import parse_cluster
 from torchledger.planner.estimator import Estimator
+from torchledger.planner.rules import refusals
+from torchledger.planner.schedule_order import micro_batch_group
 from torchledger.planner.time_line import time_lines
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe, Strategy
 
 
 def drawn(layout):
@@ -51,6 +55,29 @@ def test_the_longest_line_ends_with_the_step(layouts):
         end = max(line[-1].end_s for line in lines)
         alone = step.step_s - step.straggler_s - estimator.constants.step_s
         assert alone * (1 - 1e-9) <= end <= alone * 1.04
+
+
+@pytest.mark.parametrize("stack", ["megatron", "torchtitan", "megatron-2021"])
+def test_micro_batches_that_stages_do_not_divide_run_in_larger_groups(stack):
+    """Of 4 stages and 4 to 18 micro-batches, what the stack lets run takes what the same groups take event by event."""
+    spec = ModelSpec("dense", 1024, 512, 8, 256, AttentionSpec(8), MlpSpec(1024))
+    strategy = Strategy(stack=stack, pipeline_parallel=4, schedule="interleaved", virtual_stages=2, micro_batch_size=1)
+    runs = []
+    for number in range(4, 19):
+        layout = spec, Recipe(batch_size=number, sequence_length=512, precision="bf16"), parse_cluster("h100x4")
+        estimator = Estimator(*layout)
+        if refusals(layout[0], layout[1], strategy, layout[2]):
+            continue
+        runs.append(number)
+        step = estimator.step(strategy)
+        lines = time_lines(strategy, step, estimator.rules(strategy))
+        group = micro_batch_group(4, number)
+        first = [slot.micro_batch for slot in lines[0] if slot.what == "forward"][: 2 * group]
+        assert first == [*range(group)] * 2  # both chunks run the group before the next one
+        alone = step.step_s - step.straggler_s - estimator.constants.step_s
+        assert alone * (1 - 1e-9) <= max(line[-1].end_s for line in lines) <= alone * 1.04
+    equal = [number for number in range(4, 19) if number % (number // 4) == 0]
+    assert runs == {"megatron": [*range(4, 19)], "torchtitan": equal, "megatron-2021": [4, 8, 12, 16]}[stack]
 
 
 def test_the_optimizer_comes_last_and_gathering_first(layouts):

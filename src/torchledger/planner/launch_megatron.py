@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torchledger.planner.assembly import layers_of_chunks
 from torchledger.planner.launch_said import Facts, Said, refuse_common
-from torchledger.planner.shard import micro_batch_size
+from torchledger.planner.schedule_order import micro_batch_group
+from torchledger.planner.shard import micro_batch_size, num_micro_batches
 from torchledger.planner.stack import stack
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
@@ -28,7 +29,7 @@ def megatron(spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) 
     said = Said(facts)
     _model(said, spec)
     _ranks(said, spec, strategy)
-    _pipeline(said, spec, strategy)
+    _pipeline(said, spec, strategy, num_micro_batches(recipe, strategy))
     _sharding(said, strategy)
     said.say("micro_batch_size", micro_batch_size(recipe, strategy))
     said.say("batch_size", recipe.batch_size)
@@ -60,7 +61,7 @@ def _ranks(said: Said, spec: ModelSpec, strategy: Strategy) -> None:
             said.say("expert_tensor_parallel", strategy.expert_tensor_parallel)
 
 
-def _pipeline(said: Said, spec: ModelSpec, strategy: Strategy) -> None:
+def _pipeline(said: Said, spec: ModelSpec, strategy: Strategy, number: int) -> None:
     if strategy.pipeline_parallel == 1:
         return
     said.say("pipeline_parallel", strategy.pipeline_parallel)
@@ -74,6 +75,9 @@ def _pipeline(said: Said, spec: ModelSpec, strategy: Strategy) -> None:
         said.say("stage_layers", _layout(strategy.stage_layers or uneven))
     elif strategy.virtual_stages > 1:
         said.say("virtual_stages", strategy.virtual_stages)
+    group = micro_batch_group(strategy.pipeline_parallel, number)
+    if strategy.schedule == "interleaved" and group != strategy.pipeline_parallel:  # its default
+        said.say("micro_batch_group", group)
 
 
 def _layout(stage_layers: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchledger.planner.refusal import Question, Refusal, nearest
+from torchledger.planner.schedule_order import MicroBatchGroups, runs_in_groups
 from torchledger.spec import Strategy
 
 _SIZES = (
@@ -16,6 +17,11 @@ _SIZES = (
     "virtual_stages",
 )
 _BATCH = frozenset({"data_parallel", "micro_batch_size"})
+_GROUPS: dict[MicroBatchGroups, str] = {
+    "stages": "groups of",
+    "equal": "equal groups of at least",
+    "any": "groups of at least",
+}
 
 
 def sizes(strategy: Strategy) -> Iterator[Refusal]:
@@ -113,9 +119,10 @@ def schedule(question: Question) -> Iterator[Refusal]:
     number = _micro_batches(question)
     if number is None:
         return
-    if name == "interleaved" and number % pipeline:
-        reason = f"interleaved runs micro-batches in groups of {pipeline}, which do not divide {number}"
-        yield Refusal(reason, f"a multiple of {pipeline} micro-batches", fields | _BATCH)
+    if name == "interleaved" and not runs_in_groups(rules.micro_batch_groups, pipeline, number):
+        sizes = f"{_GROUPS[rules.micro_batch_groups]} {pipeline}"
+        reason = f"interleaved runs micro-batches in {sizes}, and there are {number}"
+        yield Refusal(reason, f"a multiple of {pipeline} micro-batches", fields | _BATCH | {"stack"})
     if name == "dualpipe" and (number % 2 or number < 2 * pipeline):
         reason = f"dualpipe needs an even number of at least {2 * pipeline} micro-batches, not {number}"
         yield Refusal(reason, "a smaller micro_batch_size or data_parallel", fields | _BATCH)

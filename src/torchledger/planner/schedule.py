@@ -13,10 +13,21 @@ from functools import lru_cache, partial
 from torchledger.planner.schedule_closed import Run, gpipe_s, one_by_one_s, runs_of, zero_bubble_s
 from torchledger.planner.schedule_cost import PipelineTime, StageCosts
 from torchledger.planner.schedule_interleaved import Shape, even_chunks, interleaved_s
-from torchledger.planner.schedule_order import interleaved_warm_up, micro_batch_group
+from torchledger.planner.schedule_order import (
+    MicroBatchGroups,
+    interleaved_warm_up,
+    micro_batch_group,
+    runs_in_groups,
+)
 from torchledger.planner.schedule_recurrence import recurrence_s
 from torchledger.spec.strategy import Schedule
 
+#: What interleaved schedules run, before the number of stages.
+_GROUPS: dict[MicroBatchGroups, str] = {
+    "stages": "a multiple of",
+    "equal": "equal groups of at least",
+    "any": "at least",
+}
 #: How much longer than a middle chunk the first one may be for the closed form of `interleaved`.
 _FIRST_CHUNK = 1.2
 
@@ -171,7 +182,7 @@ def schedule_refusals(
     num_chunks: int,
     num_micro_batches: int,
     *,
-    only_multiples: bool = False,
+    groups: MicroBatchGroups = "any",
 ) -> tuple[str, ...]:
     """Why a schedule cannot run so, each with a remedy; empty if it can.
 
@@ -180,8 +191,8 @@ def schedule_refusals(
         num_stages: pipeline ranks.
         num_chunks: virtual stages of each rank (1 for `dualpipe`, whose second chunk is its own).
         num_micro_batches: of a step.
-        only_multiples: the stack's `interleaved` runs groups of as many micro-batches as stages only, as Megatron-LM
-            did before `microbatch_group_size_per_vp_stage`.
+        groups: of micro-batches that the stack's `interleaved` runs (Megatron-LM before
+            `microbatch_group_size_per_vp_stage`: as many as stages).
 
     >>> schedule_refusals("1f1b", 4, 1, 8)
     ()
@@ -202,10 +213,10 @@ def schedule_refusals(
     if schedule == "interleaved":
         if num_chunks < 2:
             reasons.append("interleaved needs 2 or more chunks on each stage: set virtual_stages, or schedule to 1f1b")
-        if num_micro_batches < num_stages or (only_multiples and num_micro_batches % num_stages):
+        if not runs_in_groups(groups, num_stages, num_micro_batches):
             wanted = -(-num_micro_batches // num_stages) * num_stages
             reasons.append(
-                f"interleaved runs {'a multiple of ' if only_multiples else 'at least '}{num_stages} micro-batches on "
+                f"interleaved runs {_GROUPS[groups]} {num_stages} micro-batches on "
                 f"{num_stages} stages, not {num_micro_batches}: take {wanted}, or set schedule to 1f1b"
             )
         return tuple(reasons)

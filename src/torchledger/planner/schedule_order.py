@@ -96,12 +96,30 @@ def as_message(piece: Piece) -> Piece:
     return piece if piece.what == "forward" else piece._replace(what="backward")
 
 
+#: Groups of micro-batches that interleaved chunks run in turn: of as many as `stages`; `equal` ones, as many as the
+#: stages go into the micro-batches; or `any` that are not smaller than the stages, the last one unlike the rest.
+MicroBatchGroups = Literal["stages", "equal", "any"]
+
+
+def runs_in_groups(groups: MicroBatchGroups, num_stages: int, num_micro_batches: int) -> bool:
+    """Whether an interleaved schedule with such groups can run so many micro-batches.
+
+    >>> [[m for m in range(1, 13) if runs_in_groups(groups, 4, m)] for groups in ("stages", "equal")]
+    [[4, 8, 12], [4, 5, 6, 7, 8, 10, 12]]
+    """
+    if num_micro_batches < num_stages:
+        return False
+    if groups == "stages":
+        return num_micro_batches % num_stages == 0
+    return groups == "any" or num_micro_batches % (num_micro_batches // num_stages) == 0
+
+
 def micro_batch_group(num_stages: int, num_micro_batches: int) -> int:
     """Micro-batches that run through one chunk before the next chunk's turn comes (`interleaved`).
 
     The number of stages where it divides the micro-batches. Otherwise the next size that Megatron-Core runs
     (`microbatch_group_size_per_vp_stage`: at least the stages, at most the micro-batches, and a last group that is not
-    smaller than the stages).
+    smaller than the stages), and PyTorch too where it runs them at all (`microbatches_per_round`).
 
     >>> micro_batch_group(4, 16), micro_batch_group(4, 9), micro_batch_group(4, 7)
     (4, 5, 7)

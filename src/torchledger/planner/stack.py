@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from torchledger.config import ConfigError, closest, did_you_mean, load
 from torchledger.planner.errors import PlanError
+from torchledger.planner.schedule_order import MicroBatchGroups
 from torchledger.spec.strategy import ContextKind, Schedule
 
 DEFAULT = "torchledger"
@@ -86,6 +87,7 @@ class Stack:
         network_communicators: communicators beside those of the layout's own axes (the world, embedding and head ...).
         tensor_parallel, sequence_parallel, expert_parallel: whether it has them.
         schedules: pipeline schedules that it has; none: no pipeline.
+        micro_batch_groups: of which sizes the groups of micro-batches of its interleaved chunks may be.
         context_kinds: ways of context parallelism that it has.
         uneven_layers: stages may have different numbers of layers.
         embeddings_as_layers: layers are spread as if embedding and head were one each.
@@ -147,6 +149,7 @@ class Stack:
     sequence_parallel: bool = True
     expert_parallel: bool = True
     schedules: tuple[Schedule, ...] = ()
+    micro_batch_groups: MicroBatchGroups = "any"
     context_kinds: tuple[ContextKind, ...] = ()
     uneven_layers: bool = True
     embeddings_as_layers: bool = False

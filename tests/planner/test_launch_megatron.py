@@ -1,0 +1,141 @@
+"""Flags of Megatron-LM read back by the meanings that its argument parser gives them."""
+
+import argparse
+import re
+
+import pytest
+from launched import CLUSTER, DENSE, after, comparable, drawn
+
+from torchledger.planner.launch import launch
+from torchledger.spec import Recipe, Strategy
+
+#: Flags of Megatron-LM's argument parser with their defaults: whole numbers, words, and those that stand alone.
+MEGATRON = {
+    "tensor-model-parallel-size": 1,
+    "pipeline-model-parallel-size": 1,
+    "num-virtual-stages-per-pipeline-rank": 1,
+    "microbatch-group-size-per-virtual-pipeline-stage": 0,
+    "context-parallel-size": 1,
+    "expert-model-parallel-size": 1,
+    "expert-tensor-parallel-size": 0,
+    "num-distributed-optimizer-instances": 1,
+    "micro-batch-size": 0,
+    "global-batch-size": 0,
+    "seq-length": 0,
+    "recompute-num-layers": 0,
+    "cp-comm-type": "p2p",
+    "data-parallel-sharding-strategy": "optim",
+    "recompute-granularity": "none",
+    "recompute-method": "",
+    "pipeline-model-parallel-layout": "",
+    "optimizer": "adam",
+    "attention-backend": "auto",
+    "fp8-format": "",
+    "ckpt-format": "",
+    "sequence-parallel": False,
+    "use-distributed-optimizer": False,
+    "use-megatron-fsdp": False,
+    "overlap-grad-reduce": False,
+    "overlap-param-gather": False,
+    "tp-comm-overlap": False,
+    "bf16": False,
+    "fp16": False,
+}
+
+
+def parsed_megatron(said, spec):
+    """The flags by name, as Megatron-LM's argument parser reads them."""
+    parser = argparse.ArgumentParser()
+    for name, default in MEGATRON.items():
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true")
+        else:
+            parser.add_argument(f"--{name}", type=type(default), default=default)
+    read, model = parser.parse_known_args(after(said.words, "pretrain_gpt.py"))
+    assert ["--num-layers", str(spec.num_layers)] == model[:2]
+    return read
+
+
+def read_megatron(said, spec, num_ranks):
+    """What Megatron-LM would make of the flags, by the meanings that its argument parser gives them."""
+    read = parsed_megatron(said, spec)
+    ranks = read.tensor_model_parallel_size * read.pipeline_model_parallel_size * read.context_parallel_size
+    dp = num_ranks // ranks
+    level = 0
+    if read.use_distributed_optimizer:
+        names = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+        level = names[read.data_parallel_sharding_strategy] if read.use_megatron_fsdp else 1
+    instances = read.num_distributed_optimizer_instances
+    chunks = read.num_virtual_stages_per_pipeline_rank
+    stage_layers = ()
+    if read.pipeline_model_parallel_layout:
+        parts = read.pipeline_model_parallel_layout.split("|")
+        stage_layers = tuple(sum(map(int, re.findall(r"t\*(\d+)", part))) for part in parts)
+        chunks = len(stage_layers) // read.pipeline_model_parallel_size
+    strategy = Strategy(
+        stack="megatron",
+        data_parallel=dp,
+        shard_level=level,
+        shard_group=dp // instances if instances > 1 else 0,
+        tensor_parallel=read.tensor_model_parallel_size,
+        sequence_parallel=read.sequence_parallel,
+        pipeline_parallel=read.pipeline_model_parallel_size,
+        schedule="interleaved" if chunks > 1 else "1f1b",
+        virtual_stages=chunks,
+        stage_layers=stage_layers,
+        context_parallel=read.context_parallel_size,
+        context_kind={"p2p": "ring", "allgather": "all-gather", "a2a": "ulysses"}[read.cp_comm_type],
+        expert_parallel=read.expert_model_parallel_size,
+        expert_tensor_parallel=read.expert_tensor_parallel_size,
+        micro_batch_size=read.micro_batch_size,
+        overlap_data=read.overlap_grad_reduce,
+        overlap_tensor=read.tp_comm_overlap,
+    )
+    assert read.overlap_param_gather == (read.overlap_grad_reduce and level > 0)
+    return strategy, (read.global_batch_size, read.seq_length, read.recompute_granularity, read.optimizer)
+
+
+def test_megatron_flags_read_back_as_the_layout():
+    """Where nothing is refused, the flags mean the layout that was planned, batch, recompute and optimizer included."""
+    num_exact = 0
+    for seed in range(200):
+        spec, recipe, strategy = drawn(seed)
+        said = launch(spec, recipe, strategy, CLUSTER, "megatron")
+        unknown = strategy.schedule in {"gpipe", "zero-bubble"} or (strategy.shard_level == 3 and not strategy.reshard)
+        unknown |= strategy.overlap_tensor and not strategy.sequence_parallel
+        assert said.is_exact != unknown, (strategy, said.cannot)
+        if said.is_exact:
+            num_exact += 1
+            read, asked = read_megatron(said, spec, strategy.num_ranks)
+            assert comparable(read) == comparable(strategy)
+            optimizer = {"adamw": "adam", "lion": "lion"}[recipe.optimizer.kind]
+            assert asked == (recipe.batch_size, recipe.sequence_length, recipe.recompute, optimizer)
+    assert num_exact > 60
+
+
+def test_uneven_stages_are_a_layout_of_megatron():
+    """24 layers over 2 · 2 chunks of 5, 7, 7, 5 are said chunk by chunk in the order of the model."""
+    strategy = Strategy(
+        stack="megatron",
+        pipeline_parallel=2,
+        schedule="interleaved",
+        virtual_stages=2,
+        stage_layers=(5, 7, 7, 5),
+        micro_batch_size=1,
+    )
+    said = launch(DENSE, Recipe(batch_size=8, sequence_length=2048, precision="bf16"), strategy, CLUSTER, "megatron")
+    assert said.is_exact
+    assert "Et*5|t*7|t*7|t*5L" in said.words
+    assert comparable(read_megatron(said, DENSE, 2)[0]) == strategy
+
+
+@pytest.mark.parametrize(("number", "group"), [(8, 0), (9, 5), (6, 6)])
+def test_megatron_is_told_groups_of_micro_batches_that_are_not_the_stages(number, group):
+    """Of 4 stages 8 micro-batches run in groups of 4, which is the default; 9 in 5 and 4, 6 in one group."""
+    strategy = Strategy(
+        stack="megatron", pipeline_parallel=4, schedule="interleaved", virtual_stages=2, micro_batch_size=1
+    )
+    recipe = Recipe(batch_size=number, sequence_length=2048, precision="bf16")
+    said = launch(DENSE, recipe, strategy, CLUSTER, "megatron")
+    assert said.is_exact
+    assert parsed_megatron(said, DENSE).microbatch_group_size_per_virtual_pipeline_stage == group
