@@ -145,7 +145,12 @@ def _fused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value
         y,
         logsumexp,
         reads=(q, k, v),
-        backward=ops.attention_fused_backward(*sizes, pairs=context.pairs, element_bytes=size),
+        backward=ops.needed_only(
+            ops.attention_fused_backward(*sizes, pairs=context.pairs, element_bytes=size),
+            (q.requires_grad, k.requires_grad, v.requires_grad),
+            d,
+            d,
+        ),
         keeps=(q, k, v, *(() if context.mask is None else (context.mask,))),
         keeps_made=(y, logsumexp),
     )

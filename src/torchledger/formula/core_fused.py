@@ -24,7 +24,7 @@ def flash(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
     Blocks that a mask hides are not run. A value that is a slice of a joint projection is copied out of it where the
     others have left it, so that the projection is not kept for its sake (TransformerEngine's `contiguous()`).
     """
-    B, T, H, d = heads.query.shape
+    B, T, H, _ = heads.query.shape
     number_format = tape.matmul_format(heads.query)
     q, k, v = (tape.cast("", f"{name} read", x, number_format) for name, x in zip(Heads._fields, heads, strict=True))
     if v.storage != q.storage and tape.storages[v.storage].num_bytes != v.num_elements * v.element_bytes:
@@ -32,7 +32,13 @@ def flash(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Value:
     y = tape.make("mixed values", (B, T, H, spec.value_head_size), number_format)
     logsumexp = tape.make("logsumexp", (B, H, T), "fp32")
     forward, backward = _pieces(
-        spec, (B, T, H), d, context, y.element_bytes, key_value_batch=B * spec.num_key_value_heads, executed=True
+        spec,
+        (B, T, H),
+        Heads(q, k, v),
+        context,
+        y.element_bytes,
+        key_value_batch=B * spec.num_key_value_heads,
+        executed=True,
     )
     y = tape.op(
         "",
@@ -85,7 +91,7 @@ def of_cuda(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Valu
         tape.make("random seed", (2,) if is_flash else (), "int64", requires_grad=False),
         tape.make("random offset", (), "int64", requires_grad=False),
     )
-    forward, backward = _pieces(spec, (B, T, H), q.shape[-1], context, y.element_bytes)
+    forward, backward = _pieces(spec, (B, T, H), Heads(q, k, v), context, y.element_bytes)
     y = tape.op(
         "", "attention", forward, y, *made, reads=(q, k, v), backward=backward, keeps=kept, keeps_made=(y, *made)
     )
@@ -125,7 +131,7 @@ def with_scores(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> 
 def _pieces(
     spec: ModelSpec,
     sizes: tuple[Amount, Amount, Amount],
-    head_size: Amount,
+    heads: Heads,
     context: Context,
     element_bytes: Amount,
     *,
@@ -134,6 +140,7 @@ def _pieces(
 ) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     """Forward and backward of one kernel: model FLOPs of the model's heads, the rest of heads as they are padded."""
     B, T, H = sizes
+    head_size = heads.query.shape[-1]
     value_size = spec.value_head_size + (head_size - spec.head_size)
     found = []
     for kernel in (ops.attention_fused, ops.attention_fused_backward):
@@ -156,7 +163,8 @@ def _pieces(
         if spec.attention.dropout > 0:  # of the weights, inside the kernel
             pieces = (*pieces, *ops.dropout(B * H * T * T, element_bytes=0, mask_element_bytes=0))
         found.append(pieces)
-    return found[0], found[1]
+    needed = (heads.query.requires_grad, heads.key.requires_grad, heads.value.requires_grad)
+    return found[0], ops.needed_only(found[1], needed, spec.head_size, spec.value_head_size)
 
 
 def _padded(tape: Tape, x: Value, missing: Amount) -> Value:

@@ -21,6 +21,7 @@ from torchledger.ops.attention import (
     attention_math_backward,
     attention_product,
     causal_pairs,
+    needed_only,
 )
 from torchledger.ops.channel_norm import (
     batch_norm,
@@ -210,6 +211,7 @@ __all__ = [
     "multi_margin",
     "multi_margin_backward",
     "muon",
+    "needed_only",
     "newton_schulz",
     "nll_loss",
     "nll_loss_backward",

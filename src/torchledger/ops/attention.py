@@ -255,6 +255,34 @@ def attention_fused_backward(
     )
 
 
+def needed_only(
+    pieces: tuple[Piece, ...], needed: tuple[bool, bool, bool], head_size: Amount, value_head_size: Amount
+) -> tuple[Piece, ...]:
+    """The pieces of `attention_fused_backward` where not every gradient is asked for: it runs all, model FLOPs do not.
+
+    Of dV = Pᵀ dO, dQ = dS K, dK = dSᵀ Q, and dP = dO Vᵀ for these two, the products that are needed.
+
+    Args:
+        pieces: of the kernel.
+        needed: whether queries, keys and values need a gradient.
+        head_size: width of a query and key head.
+        value_head_size: width of a value head.
+
+    >>> first, _ = needed_only(attention_fused_backward(2, 4, 4, 8, 8), (False, True, False), 8, 8)
+    >>> first.work.flops_full, first.work.flops_executed  # dP and dK, half of 2·1024; all that runs
+    (1024, 2560)
+    """
+    if all(needed):
+        return pieces
+    of_query, of_key, of_value = needed
+    products = head_size * (of_query + of_key) + value_head_size * (of_value + (of_query or of_key))
+    every = 2 * (head_size + value_head_size)
+    first, *rest = pieces
+    work = first.work
+    full, exact = (flops and flops * products // every for flops in (work.flops_full, work.flops_exact))
+    return (replace(first, work=replace(work, flops_full=full, flops_exact=exact)), *rest)
+
+
 def _fused_shape(
     batch: Amount, queries: Amount, keys: Amount, head_size: Amount, value_head_size: Amount
 ) -> tuple[tuple[str, Amount], ...]:

@@ -37,14 +37,28 @@ def _is_needed(exchange: Exchange, part: Part, spec: ModelSpec, recipe: Recipe) 
         return _has_layers_before(spec, recipe) or _head_begins(spec, recipe)
     if part.kind == "prediction":  # as a whole: whatever is trained in or before it
         return trains(recipe, "prediction") or trains(recipe, "embedding") or _has_layers_before(spec, recipe)
-    training = part.training
-    if exchange.phase == "recompute" or exchange.op not in _OF_INPUT:
+    training, module = part.training, exchange.module
+    own = training.trains or (training.adapted and _adapts(recipe, _ADAPTED_IN[_half(module)]))
+    if _half(module) == "mlp" and not spec.parallel:  # attention lies before it
+        before = training.trains or training.reached or (training.adapted and _adapts(recipe, _ADAPTED_IN["attention"]))
+    else:
+        has_norm = spec.norm.placement in {"pre", "sandwich"} and spec.norm.affine
+        before = training.reached or (training.trains and has_norm)
+    if exchange.phase == "recompute":
         return training.trains or training.adapted or training.reached
-    if exchange.module.endswith(".mlp") and not spec.parallel:  # attention lies before it
-        return training.trains or training.adapted or training.reached
-    has_norm = spec.norm.placement in {"pre", "sandwich"} and spec.norm.affine
-    is_inside = exchange.module not in {"layers.*.attention", "layers.*.mlp"}
-    return training.reached or (training.trains and (has_norm or is_inside)) or (training.adapted and is_inside)
+    if module not in {"layers.*.attention", "layers.*.mlp"}:
+        makers = _MAKERS.get(module.rpartition(".")[2], _ADAPTED_IN[_half(module)])
+        return before or training.trains or (training.adapted and _adapts(recipe, makers))
+    return before if exchange.op in _OF_INPUT else before or own
+
+
+def _half(module: str) -> str:
+    return "mlp" if ".mlp" in module else "attention"
+
+
+def _adapts(recipe: Recipe, names: frozenset[str]) -> bool:
+    """Whether any of these linear layers has an adapter."""
+    return not recipe.lora_targets or not names.isdisjoint(recipe.lora_targets)
 
 
 def _has_layers_before(spec: ModelSpec, recipe: Recipe) -> bool:
@@ -61,3 +75,12 @@ def _head_begins(spec: ModelSpec, recipe: Recipe) -> bool:
 
 #: What sends the gradient of an input back.
 _OF_INPUT = frozenset({"all_reduce", "reduce_scatter"})
+_OF_QUERY = frozenset({"query", "query_down", "query_up"})
+_OF_KEY = frozenset({"key", "key_value_down", "key_value_up"})
+#: Linear layers of a layer's halves, by the names that adapters are asked for by.
+_ADAPTED_IN = {
+    "attention": _OF_QUERY | _OF_KEY | {"value", "output"},
+    "mlp": frozenset({"gate", "up", "down"}),
+}
+#: Of exchanges inside a half, the linear layers that make what is exchanged.
+_MAKERS = {"query_norm": _OF_QUERY, "key_norm": _OF_KEY, "core": _OF_QUERY | _OF_KEY | {"value"}}

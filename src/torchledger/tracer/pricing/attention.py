@@ -36,8 +36,10 @@ def attention(seen: Seen) -> tuple[Piece, ...]:
 def attention_backward(seen: Seen) -> tuple[Piece, ...]:
     """The backward of a fused attention kernel, which makes all gradients; model FLOPs are of those that are needed."""
     sizes = _sizes(seen)
-    first, *rest = _as_run(seen, sizes, ops.attention_fused_backward)
-    pieces = (_needed_only(seen, first, sizes), *rest)
+    pieces = _as_run(seen, sizes, ops.attention_fused_backward)
+    if seen.needed is not None:
+        of_query, of_key, of_value = (seen.is_needed(index) for index in range(3))
+        pieces = ops.needed_only(pieces, (of_query, of_key, of_value), sizes.head_size, sizes.value_head_size)
     return _masked(seen, pieces, sizes) + _dropped(seen, sizes)
 
 
@@ -232,19 +234,6 @@ def _masked(seen: Seen, pieces: tuple[Piece, ...], sizes: _Sizes) -> tuple[Piece
     if sizes.is_known and all(seen.optional(name) is None for name in masks):
         return (first, *rest)
     return (replace(first, work=replace(first.work, flops_exact=None)), *rest)
-
-
-def _needed_only(seen: Seen, piece: Piece, sizes: _Sizes) -> Piece:
-    """Of dV = Pᵀ dO, dQ = dS K, dK = dSᵀ Q, and dP = dO Vᵀ for these two, the products that are needed."""
-    if seen.needed is None:
-        return piece
-    of_query, of_key, of_value = (seen.is_needed(index) for index in range(3))
-    to_scores = of_query or of_key
-    products = sizes.head_size * (of_query + of_key) + sizes.value_head_size * (of_value + to_scores)
-    every = 2 * (sizes.head_size + sizes.value_head_size)
-    work = piece.work
-    full, exact = (flops * products // every for flops in (work.flops_full, work.flops_exact))
-    return replace(piece, work=replace(work, flops_full=full, flops_exact=exact))
 
 
 def _dropped(seen: Seen, sizes: _Sizes) -> tuple[Piece, ...]:
