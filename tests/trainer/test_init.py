@@ -3,7 +3,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from torchledger.meter import allocations
 from torchledger.spec import (
     AttentionSpec,
     MlpSpec,
@@ -14,7 +16,7 @@ from torchledger.spec import (
     Recipe,
     recipe_mistakes,
 )
-from torchledger.trainer.init import initialize, learning_rate_scales, standard_deviations
+from torchledger.trainer.init import _draw, initialize, learning_rate_scales, standard_deviations
 from torchledger.trainer.model import build
 from torchledger.trainer.step import build_step
 
@@ -179,3 +181,20 @@ def test_mup_is_refused_where_the_paper_has_no_row_for_it(tiny, spec_fields, kin
     """A tied head cannot have values of its own, and Muon and Adafactor have no row in the table."""
     recipe = Recipe(initialization="mup", optimizer=OptimizerSpec(kind=kind))
     assert [name for name, _ in recipe_mistakes(recipe, replace(tiny, **spec_fields))] == ["initialization"]
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 17), (7, 9), (5, 2049), (33, 1000), (1024, 1023)])
+def test_piece_by_piece_the_values_are_those_of_one_draw(shape):
+    """Torch's own truncated normal gives the same bits, whatever the sizes divide by."""
+    whole, pieces = torch.empty(shape), torch.empty(shape)
+    nn.init.trunc_normal_(whole, 0.0, 0.3, -0.9, 0.9, generator=torch.Generator().manual_seed(2))
+    _draw(pieces, 0.3, torch.Generator().manual_seed(2))
+    assert torch.equal(whole, pieces)
+
+
+@pytest.mark.parametrize("vocab_size", [2048, 40])
+def test_drawing_holds_new_values_and_two_masks_of_a_piece(tiny, vocab_size):
+    """Beside the parameters: 4 + 1 + 1 bytes a value of 65,536, and scalars; an embedding has 8 times as many."""
+    model = build(replace(wide(tiny), vocab_size=vocab_size), attention="math")
+    held_bytes = allocations(lambda: initialize(model, "fan_in", 0)).peak_bytes
+    assert 6 * 65_536 <= held_bytes < 6 * 65_536 + 64

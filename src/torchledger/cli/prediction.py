@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -208,6 +209,7 @@ def look(
     fold: bool = True,
     strategy: Strategy | None = None,
     ranks: Ranks = Ranks(),  # noqa: B008  # a frozen value
+    weights: Path | None = None,
 ) -> Trace:
     """Two steps of the trainer's own step object on no memory; the ledger is of the second.
 
@@ -216,8 +218,8 @@ def look(
     """
 
     def build() -> Callable[[], object]:
-        step, numbers = build_step(spec, recipe, initialized=False, strategy=strategy), itertools.count()
-        batch = example_batch(recipe)
+        step = build_step(spec, recipe, initialized=False, strategy=strategy, weights=weights)
+        batch, numbers = example_batch(recipe), itertools.count()
         return lambda: step(batch, next(numbers))
 
     size = None if ranks.is_alone else ranks.size
@@ -234,7 +236,8 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     recipe, device = setup.recipe, setup.device
     heap = keep_heap() if device.type == "cpu" else ""
     free_bytes = facts(device).free_bytes  # before probes, whose memory stays in the process for the steps
-    trace = look(setup.spec, setup.local_recipe, strategy=setup.strategy, ranks=setup.ranks)
+    weights = setup.config.initial_weights
+    trace = look(setup.spec, setup.local_recipe, strategy=setup.strategy, ranks=setup.ranks, weights=weights)
     scratch = _probed(trace, device, free_bytes, on_progress)
     formats = tuple(dict.fromkeys(("fp32", FORMATS[recipe.precision].product)))
     profile = calibrate(device, formats=formats, on_progress=on_progress)

@@ -13,7 +13,7 @@ from torchledger.formula.count import default_recipe
 from torchledger.formula.kernels import Kernels, kernels_of
 from torchledger.formula.lifetimes import is_rehearsed, rehearsed
 from torchledger.formula.model import layer_kinds, walk
-from torchledger.formula.moments import Moment, narrowing, tied_sum
+from torchledger.formula.moments import Moment, drawing, narrowing, tied_sum
 from torchledger.formula.optimizer import master_bytes, state_bytes, trained
 from torchledger.formula.parameters import parameters
 from torchledger.formula.part_moments import part_moments
@@ -104,7 +104,7 @@ def memory(spec: ModelSpec, recipe: Recipe | None = None, *, kernels: Kernels | 
     activation_bytes: Amount = sum(each.total_bytes for each in kept)
     is_exact = is_rehearsed(spec, recipe, chosen)
     if is_exact:
-        found = rehearsed(spec, recipe, standing)
+        found = (*rehearsed(spec, recipe, standing), *drawing(own, standing["buffers"]))
     else:
         found = part_moments(parts(spec, recipe, kernels=chosen, by_layer=True), recipe, standing, gradient_bytes)
         if not recipe.lora_rank and not recipe.trainable:

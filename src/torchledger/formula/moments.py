@@ -1,4 +1,4 @@
-"""A moment of a training step with what is alive in it; and two of them: a tied sum, the rounding of a new model."""
+"""A moment of a training step with what is alive in it; three among them: a tied sum, first values, their rounding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torchledger.formula.precision import FORMATS
 from torchledger.formula.value import ELEMENT_BYTES
 from torchledger.ledger import Amount
 from torchledger.spec import ModelSpec, Recipe
+
+_DRAWN_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,41 @@ def narrowing(own: Sequence[Parameter], buffers: Amount, precision: str) -> tupl
         fullest = max(fullest, now, key=lambda parts: sum(parts.values()))
         done, left = done + size * times, left - (0 if stays else size * times)
     return (Moment("making of the model", {"buffers": buffers, **fullest}),)
+
+
+def draw_pieces(num_values: int) -> list[int]:
+    """How many values of a matrix are drawn at once, piece after piece.
+
+    Torch draws 16 at a time, so that pieces of multiples of 16 are together one draw; a shorter rest joins the last.
+
+    >>> draw_pieces(40), draw_pieces(2 * 65_536 + 15), draw_pieces(2 * 65_536 + 16)
+    ([40], [65536, 65551], [65536, 65536, 16])
+    """
+    whole, rest = divmod(num_values, _DRAWN_AT_ONCE)
+    sizes = [_DRAWN_AT_ONCE] * whole
+    if whole and rest < 16:  # torch's own number
+        return [*sizes[:-1], _DRAWN_AT_ONCE + rest]
+    return [*sizes, rest]
+
+
+def drawing(own: Sequence[Parameter], buffers: Amount) -> tuple[Moment, ...]:
+    """The drawing of first values: all parameters in FP32, and of one piece new values and two masks of a byte each.
+
+    More than a step holds where next to nothing is trained, on few tokens.
+
+    Args:
+        own: the model's parameters, in whole numbers.
+        buffers: bytes of its buffers.
+
+    >>> drawing((Parameter("norm", (10,)), Parameter("head", (5, 8))), 0)[0].total_bytes  # 4·(10 + 40) + 6·40
+    440
+    """
+    matrices = [each for each in own if each.total and len(each.shape) == 2 and "lora_b" not in each.name]
+    if not matrices:
+        return ()
+    piece = max(size for each in matrices for size in draw_pieces(each.num_elements))
+    parts = {"parameters": 4 * sum(each.total for each in own), "buffers": buffers, "temporaries": 6 * piece}
+    return (Moment("drawing of the first values", parts),)
 
 
 def _embedding_width(spec: ModelSpec) -> Amount:

@@ -5,14 +5,14 @@ from collections.abc import Collection
 from typing import Literal
 
 import torch
-from torch import nn
 
+from torchledger.formula.moments import draw_pieces
 from torchledger.spec import Recipe
 from torchledger.trainer.in_shares import put
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.seeds import stream_seed
 
-__all__ = ["Initialization", "initialize", "learning_rate_scales", "standard_deviations"]
+__all__ = ["Initialization", "initialize", "learning_rate_scales", "rehearse", "standard_deviations"]
 
 Initialization = Literal["fan_in", "gpt2", "xavier", "kaiming", "mup"]
 
@@ -149,10 +149,57 @@ def initialize(
             is_norm_weight = name.endswith("norm.weight") and not model.spec.norm.unit_offset
             parameter.fill_(1.0 if is_norm_weight else 0.0)
             continue
-        values = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
         generator = torch.Generator("cpu").manual_seed(stream_seed(seed, "initialization", name))
-        nn.init.trunc_normal_(values, 0.0, std, -TRUNCATION * std, TRUNCATION * std, generator=generator)
+        if _is_plain(parameter):
+            _draw(parameter, std, generator)
+            continue
+        values = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
+        _draw(values, std, generator)
         put(parameter, values)
+
+
+def _is_plain(parameter: torch.Tensor) -> bool:
+    """Whether values can be drawn where they stay, which takes no second matrix."""
+    is_whole = not hasattr(parameter, "placements") and parameter.is_contiguous()
+    return is_whole and parameter.device.type == "cpu" and parameter.dtype == torch.float32
+
+
+def _draw(values: torch.Tensor, std: float, generator: torch.Generator) -> None:
+    """Normal values cut at `TRUNCATION`: what lies beyond is drawn again, with all of its round, until nothing does.
+
+    The numbers are those of `torch.nn.init.trunc_normal_` (torch 2.13), which holds two more matrices and three masks
+    of the whole: of an embedding more than a step of adapters does. Here it is a piece at a time.
+    """
+    bound = torch.tensor(TRUNCATION * std, dtype=torch.float32, device="cpu").item()
+    values.normal_(0.0, std, generator=generator)
+    least, most = -math.inf, math.inf
+    while least < -bound or most > bound:  # a first round always, so that what it holds does not hang on luck
+        for piece in torch.split(values.view(-1), draw_pieces(values.numel())):
+            _draw_again(piece, std, bound, generator)
+        least, most = (each.item() for each in torch.aminmax(values))
+
+
+def _draw_again(piece: torch.Tensor, std: float, bound: float, generator: torch.Generator | None) -> None:
+    again = torch.empty_like(piece).normal_(0.0, std, generator=generator)
+    torch.where(piece.gt(bound).logical_or_(piece.lt(-bound)), again, piece, out=piece)
+
+
+@torch.no_grad()
+def rehearse(model: Transformer, *, leave: Collection[str] = ()) -> None:
+    """Hold what `initialize` holds at its most, on fake tensors, which have no values to draw.
+
+    Args:
+        model: whose parameters they are.
+        leave: names of parameters that stay as they are.
+    """
+    pieces = [
+        torch.split(parameter.view(-1), draw_pieces(parameter.numel()))
+        for name, parameter in model.named_parameters()
+        if name not in leave and _is_drawn(name, parameter) and _is_plain(parameter)
+    ]
+    if pieces:
+        largest = max((piece for each in pieces for piece in (each[0], each[-1])), key=torch.Tensor.numel)
+        _draw_again(largest, 1.0, TRUNCATION, None)
 
 
 def _is_drawn(name: str, parameter: torch.Tensor) -> bool:

@@ -13,12 +13,12 @@ from torchledger.trainer.checkpoint import latest_checkpoint, model_state
 from torchledger.trainer.errors import CheckpointMismatch, SetupError
 from torchledger.trainer.foreign_weights import check_foreign, load_foreign
 from torchledger.trainer.in_shares import has_part, put
-from torchledger.trainer.init import initialize
+from torchledger.trainer.init import initialize, rehearse
 from torchledger.trainer.manifest import MANIFEST_NAME, Manifest
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.stored import open_part, read_piece
 
-__all__ = ["check_initial_weights", "give_values"]
+__all__ = ["check_initial_weights", "give_values", "rehearse_values"]
 
 #: Parts that no checkpoint has to bring: they are drawn where it does not.
 _OWN = re.compile(r"^prediction\.|\.lora_[ab]\.")
@@ -90,6 +90,13 @@ def give_values(model: Transformer, recipe: Recipe, place: Path | None) -> None:
             for file_name, piece in pieces[name]:
                 if has_part(tensor, piece.shape, piece.offset):
                     put(tensor, read_piece(files[file_name], name, piece), piece.offset)
+
+
+def rehearse_values(model: Transformer, place: Path | None) -> None:
+    """Hold what `give_values` holds at its most, on fake tensors."""
+    checkpoint = None if place is None else _checkpoint(place)
+    stored = {} if checkpoint is None else Manifest.read(checkpoint).pieces("weights")
+    rehearse(model, leave=() if place is None else set(_needed(model, stored)))
 
 
 def meta_model(spec: ModelSpec, recipe: Recipe) -> Transformer:

@@ -15,7 +15,7 @@ from torchledger.spec import ModelSpec, Recipe, Strategy
 from torchledger.trainer.clipping import clip
 from torchledger.trainer.frozen import adapt, freeze
 from torchledger.trainer.init import learning_rate_scales
-from torchledger.trainer.initial_weights import give_values
+from torchledger.trainer.initial_weights import give_values, rehearse_values
 from torchledger.trainer.loss_scale import LossScale
 from torchledger.trainer.model import Transformer, build
 from torchledger.trainer.narrowing import narrow, narrow_products
@@ -198,7 +198,7 @@ def build_step(
     Args:
         spec: the model.
         recipe: how it is trained.
-        initialized: whether to draw the parameters' values; on fake tensors there are none to draw.
+        initialized: whether to draw the parameters' values; fake tensors have none, and hold what drawing holds.
         strategy: how it is spread over the ranks of the process group; `recipe` is then that of one rank.
         weights: where values are read from in place of drawing them (`initial_weights`).
 
@@ -219,6 +219,8 @@ def build_step(
         fill(model, torch.get_default_device())
     if initialized:
         give_values(model, recipe, weights)
+    else:
+        rehearse_values(model, weights)
     is_split = strategy is not None and strategy.tensor_parallel > 1
     if parallel is not None and is_split:  # makes other objects of the parameters, which masters are found by
         parallel.spread(model)
