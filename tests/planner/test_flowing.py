@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -53,3 +54,17 @@ def test_no_gradient_comes_back_to_what_has_no_adapter_before_it(spec, targets, 
     traced, formula = looked_at(spec, recipe, strategy), rank_ledger(spec, recipe, strategy)
     assert formula.flops == traced.flops
     assert sent(formula) == pytest.approx(sent(traced))
+
+
+@pytest.mark.parametrize(
+    ("spec", "recipe"),
+    [
+        # the second run ends before the last partial results are added up, and has the norms' sums of squares
+        (NORMED, Recipe(batch_size=2, sequence_length=8, recompute="full")),
+        # of the last norm, which alone is trained, ranks split nothing: each knows the norm of its gradient
+        (replace(LLAMA, tied_embeddings=True), Recipe(batch_size=2, sequence_length=8, trainable=("head",))),
+    ],
+)
+def test_ranks_that_split_matrices_send_what_the_formula_says(spec, recipe):
+    """Of a norm over all heads that stands before, run again, and of a head that is tied, trained alone."""
+    assert sent(rank_ledger(spec, recipe, BY_TOKENS)) == pytest.approx(sent(looked_at(spec, recipe, BY_TOKENS)))

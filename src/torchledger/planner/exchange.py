@@ -138,7 +138,7 @@ def with_recompute(
         if each.phase == "forward" and (recompute == "full" or each.cause == "context")
     ]
     if without_last_sum and recompute == "full":
-        sums = [i for i, each in enumerate(again) if each.cause == "tensor" and each.op in _SUMS]
+        sums = [i for i, each in enumerate(again) if each.module in _HALVES and each.op in _SUMS]
         del again[slice(sums[-1], sums[-1] + 1) if sums else slice(0)]
     return (*exchanges, *again)
 
@@ -193,6 +193,8 @@ def head_exchanges(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_
 
 
 _SPLIT_REDUCE: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
+#: What adds up partial results; inside of these, norms add up sums of squares.
+_HALVES = frozenset({"layers.*.attention", "layers.*.mlp"})
 _SUMS: tuple[Operation, ...] = ("all_reduce", "reduce_scatter")
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 

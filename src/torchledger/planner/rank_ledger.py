@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchledger.formula import parameters
+from torchledger.formula.optimizer import trained
 from torchledger.ledger import Ledger, Line
 from torchledger.planner.block import Piece, pieces, stream_format
 from torchledger.planner.data_parallel import data_rules
-from torchledger.planner.shard import num_micro_batches
+from torchledger.planner.shard import num_micro_batches, sharded_spec
 from torchledger.planner.shard_sums import shard_sums, summed
 from torchledger.planner.stack import stack
 from torchledger.planner.stage import Stage
@@ -82,7 +84,7 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     """What torchledger's own trainer sends beside: `shard_sums`, `tensor_sums`, `update_sums`, and a few numbers.
 
     - Under a loss scale of FP16 ranks of shares tell each other whether a gradient is not finite.
-    - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards.
+    - The norm of the gradients is a number of each rank, added up along every mesh dimension that shards any.
     - Replicas add up how many targets count, those of each prediction layer apart: the mean is over all of them.
     - All ranks bring their losses together, and tell each other of signals: two numbers.
     """
@@ -94,8 +96,17 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     if recipe.precision == "fp16" and (tensor > 1 or strategy.shard_level == 3):
         yield from summed("overflow", _FP32, strategy.num_ranks)
     if recipe.optimizer.gradient_clip > 0:
-        for ranks in (tensor, sharers):
+        for ranks in (tensor if _splits_trained(spec, recipe, strategy) else 1, sharers):
             yield from summed("gradient norm", _FP32, ranks)
     if strategy.data_parallel > 1:
         yield from summed("number of targets", _INT64 * (1 + spec.num_prediction_layers), strategy.num_ranks)
     yield from summed("loss and signal", 2 * _FP32, strategy.num_ranks)
+
+
+def _splits_trained(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> bool:
+    """Whether tensor parallel ranks split any parameter that is trained; of a last norm alone they split none."""
+    if strategy.tensor_parallel == 1 or not (recipe.trainable or recipe.lora_rank):
+        return strategy.tensor_parallel > 1
+    whole = {each.name: each.num_elements for each in trained(parameters(spec, recipe))}
+    mine = trained(parameters(sharded_spec(spec, strategy, stack(strategy.stack)), recipe))
+    return any(each.num_elements != whole[each.name] for each in mine)
