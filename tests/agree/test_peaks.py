@@ -8,7 +8,7 @@ from drawn import questions
 from hypothesis import HealthCheck, assume, given, settings
 
 from torchledger.formula import memory
-from torchledger.spec import OptimizerSpec, Recipe, SpecError, check
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe, SpecError, check
 from torchledger.tracer import trace_step
 from torchledger.trainer.step import build_step, example_batch
 
@@ -67,3 +67,10 @@ def test_of_every_architecture(spec):
     """BF16 under autocast, which makes most tensors, with AdamW's loop, whose temporaries overlap."""
     optimizer = OptimizerSpec(implementation="loop")
     _agree(spec, Recipe(batch_size=2, sequence_length=16, precision="bf16", attention="fused", optimizer=optimizer))
+
+
+@pytest.mark.parametrize("loss_chunk", [0, 16])
+def test_the_bias_of_a_tied_head_is_trained_with_the_embedding(loss_chunk):
+    """The formula gives it a gradient where the embedding alone is trained, as the trainer does."""
+    spec = ModelSpec("biased", 100, 64, 2, 64, AttentionSpec(4), MlpSpec(40), tied_embeddings=True, head_bias=True)
+    _agree(spec, Recipe(batch_size=4, sequence_length=16, trainable=("embedding",), loss_chunk=loss_chunk))

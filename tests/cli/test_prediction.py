@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchledger.cli import prediction
-from torchledger.cli.prediction import Prediction, _peak_bytes, _probed, disagreement, look
+from torchledger.cli.prediction import Prediction, _peak_bytes, _probed, disagreement, look, what_would_fit
 from torchledger.formula import count
 from torchledger.ledger import Ledger, Line, Work
 from torchledger.meter import Scratch
@@ -62,3 +62,21 @@ def test_a_checkpoint_beside_training_takes_its_state_once_more(device):
     assert predicted.needed_bytes == predicted.peak.peak_bytes + (copied if device == "cpu" else 0)
     asked.config.async_checkpoint = False
     assert predicted.copied_bytes == 0
+
+
+def test_what_would_fit_is_found_in_few_looks(monkeypatch):
+    """Of the 121 divisors of 10 billion rows the first that fits is found by halving; that none does, by two looks."""
+    looks = []
+
+    def peak_bytes(_, recipe, __):
+        looks.append(recipe)
+        return recipe.micro_batch_size * (1 if recipe.recompute == "full" else 10)
+
+    monkeypatch.setattr(prediction, "_peak_bytes", peak_bytes)
+    setup = SimpleNamespace(recipe=Recipe(batch_size=10**10))
+    assert what_would_fit(setup, 99).startswith("recipe.accumulation_steps=1250000000 recipe.recompute=none fits: 80")
+    assert len(looks) <= 1 + 7
+    assert what_would_fit(setup, 5).startswith("recipe.accumulation_steps=2000000000 recipe.recompute=full fits: 5")
+    looks.clear()
+    assert what_would_fit(setup, 0).startswith("the least is 1 bytes, with recipe.accumulation_steps=10000000000")
+    assert len(looks) == 2

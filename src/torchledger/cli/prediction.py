@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
 from torchledger.planner import Rates, StepTime, step_time
 from torchledger.planner.rank_ledger import rank_ledger
 from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec.recipe import Recompute
 from torchledger.tracer import Trace, trace_step
 from torchledger.tracer.targets.target import TargetName
 from torchledger.trainer.ranks import Ranks
@@ -29,6 +31,8 @@ from torchledger.trainer.utilization import Yardstick
 from torchledger.units import format_bytes, format_flops_per_s
 
 Progress: TypeAlias = Callable[[int, int, str], None]
+
+_RECOMPUTES: tuple[Recompute, ...] = ("none", "full")  # the mildest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,21 +299,35 @@ def what_would_fit(setup: Setup, free_bytes: int) -> str:
     Smaller micro-batches come first, since they cost no FLOPs; then recomputing each layer; then both. On a CPU the
     kernels of a change whose tensors fit are probed before it is named.
     """
-    recipe = setup.recipe
-    least: tuple[int, str] | None = None
-    divisors = [n for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0]
-    steps = [n for n in divisors if n % recipe.accumulation_steps == 0]
-    for recompute in ("none", "full"):
-        for accumulation_steps in steps:
+    recipe, found = setup.recipe, dict[tuple[str, int], int]()
+    steps = [n for n in _divisors(recipe.batch_size) if n % recipe.accumulation_steps == 0]
+
+    def peak_bytes(recompute: Recompute, accumulation_steps: int) -> int:
+        choice = recompute, accumulation_steps
+        if choice not in found:
             changed = replace(recipe, recompute=recompute, accumulation_steps=accumulation_steps)
-            peak_bytes = _peak_bytes(setup, changed, free_bytes)
-            words = f"recipe.accumulation_steps={accumulation_steps} recipe.recompute={recompute}"
-            if peak_bytes <= free_bytes:
-                return f"{words} fits: {peak_bytes:,} bytes at the peak"
-            if least is None or peak_bytes < least[0]:
-                least = (peak_bytes, words)
-    assert least is not None
-    return f"the least is {least[0]:,} bytes, with {least[1]}; take a smaller model or a shorter sequence"
+            found[choice] = _peak_bytes(setup, changed, free_bytes)
+        return found[choice]
+
+    for recompute in _RECOMPUTES:
+        if peak_bytes(recompute, steps[-1]) > free_bytes:  # the smallest micro-batches, so no others do either
+            continue
+        first = bisect_left(steps, x=True, key=lambda n: peak_bytes(recompute, n) <= free_bytes)
+        words = f"recipe.accumulation_steps={steps[first]} recipe.recompute={recompute}"
+        return f"{words} fits: {peak_bytes(recompute, steps[first]):,} bytes at the peak"
+    least = min(found, key=lambda choice: found[choice])
+    words = f"recipe.accumulation_steps={least[1]} recipe.recompute={least[0]}"
+    return f"the least is {found[least]:,} bytes, with {words}; take a smaller model or a shorter sequence"
+
+
+def _divisors(number: int) -> list[int]:
+    """What divides a number, in order; of very large ones the pairs of which one is at most a million.
+
+    >>> _divisors(12), len(_divisors(10**10))
+    ([1, 2, 3, 4, 6, 12], 121)
+    """
+    small = [n for n in range(1, min(math.isqrt(number), 10**6) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def _peak_bytes(setup: Setup, recipe: Recipe, free_bytes: int) -> int:

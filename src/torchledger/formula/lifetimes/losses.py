@@ -49,12 +49,12 @@ def _mapped(head: Module, x: Tensor) -> Tensor:
 
 
 def _parameters(head: Module, width: int) -> tuple[Parameter, Parameter | None]:
-    """Weight and bias; a tied weight is the embedding's."""
+    """Weight and bias; a tied head is the embedding, and its bias is trained with it."""
     spec, get = head.spec, head.weights.get
     tied = spec.tied_embeddings
     trained = trains(head.recipe, "embedding") if tied else head.trained
     weight = get("embedding.weight" if tied else "head.weight", spec.vocab_size, width, trained=trained)
-    return weight, get("head.bias", spec.vocab_size, trained=head.trained) if spec.head_bias else None
+    return weight, get("head.bias", spec.vocab_size, trained=trained) if spec.head_bias else None
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
