@@ -82,6 +82,34 @@ def drawn_points(draw, costs, grid, number):
             yield split, size, shape, order, sharding, strategy
 
 
+def points_under_bounds(draw, costs, grid, number):
+    """How many of so many drawn points can be; none of them is below any bound that it is under."""
+    asked = 0
+    for split, size, shape, order, sharding, strategy in drawn_points(draw, costs, grid, number):
+        asked += 1
+        estimate = costs.estimate(strategy, shape.recompute)
+        shaped, ordered = grid.strategy(split, size, shape), grid.strategy(split, size, shape, order)
+        bounds = {
+            "split": costs.least_of_split(grid.strategy(split), grid.shapes(split), grid.orders(split)),
+            "shape": costs.least_of_shape(shaped, shape.recompute, grid.orders(split)),
+            "order alone": costs.least_of_shape(shaped, shape.recompute, (order,)),
+            "order": costs.least_of_order(ordered, shape.recompute),
+            "pipeline": costs.least_of_pipeline(ordered, shape.recompute, {sharding.kind}),
+        }
+        for name, bound in bounds.items():
+            step_s, peak = bound.pairs[sharding.kind]
+            assert step_s <= estimate.step_s * ROUNDING, (name, strategy, shape.recompute)
+            assert peak <= estimate.peak_bytes, (name, strategy, shape.recompute)
+        assert costs.peak_bytes(strategy, shape.recompute) == estimate.peak_bytes
+        smaller = draw.choice([each for each in grid.micro_batch_sizes if each <= size])
+        larger = draw.choice([each for each in grid.micro_batch_sizes if each >= size])
+        fewest = grid.batch_size // (split.data_parallel * larger)
+        if fewest:  # the bound of a range of sizes holds for the one inside
+            shaped = grid.strategy(split, smaller, shape)
+            assert costs.least_bytes(shaped, shape.recompute, (order,), fewest) <= estimate.peak_bytes
+    return asked
+
+
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_no_layout_is_below_a_bound(first):
     """Of drawn models, clusters, stacks and layouts, none is faster or smaller than any of the bounds it is under."""
@@ -89,29 +117,37 @@ def test_no_layout_is_below_a_bound(first):
     for seed in range(first, first + 10):
         offload = {"offload_optimizer": seed % 3 == 1, "offload_activations": (0.0, 0.0, 0.6)[seed % 3]}
         draw, _, costs, grid = drawn_question(seed, **offload)
-        for split, size, shape, order, sharding, strategy in drawn_points(draw, costs, grid, 60):
-            number += 1
-            estimate = costs.estimate(strategy, shape.recompute)
-            shaped, ordered = grid.strategy(split, size, shape), grid.strategy(split, size, shape, order)
-            bounds = {
-                "split": costs.least_of_split(grid.strategy(split), grid.shapes(split), grid.orders(split)),
-                "shape": costs.least_of_shape(shaped, shape.recompute, grid.orders(split)),
-                "order alone": costs.least_of_shape(shaped, shape.recompute, (order,)),
-                "order": costs.least_of_order(ordered, shape.recompute),
-                "pipeline": costs.least_of_pipeline(ordered, shape.recompute, {sharding.kind}),
-            }
-            for name, bound in bounds.items():
-                step_s, peak = bound.pairs[sharding.kind]
-                assert step_s <= estimate.step_s * ROUNDING, (seed, name, strategy, shape.recompute)
-                assert peak <= estimate.peak_bytes, (seed, name, strategy, shape.recompute)
-            assert costs.peak_bytes(strategy, shape.recompute) == estimate.peak_bytes
-            smaller = draw.choice([each for each in grid.micro_batch_sizes if each <= size])
-            larger = draw.choice([each for each in grid.micro_batch_sizes if each >= size])
-            fewest = grid.batch_size // (split.data_parallel * larger)
-            if fewest:  # the bound of a range of sizes holds for the one inside
-                shaped = grid.strategy(split, smaller, shape)
-                assert costs.least_bytes(shaped, shape.recompute, (order,), fewest) <= estimate.peak_bytes
+        number += points_under_bounds(draw, costs, grid, 60)
     assert number > 100
+
+
+PIECES = (
+    *({"loss_chunk": chunk} for chunk in (64, 200, 700)),
+    {"precision": "fp8", "loss_chunk": 128, "lora_rank": 8},
+)
+
+
+@pytest.mark.parametrize("change", PIECES, ids=str)
+def test_a_loss_in_pieces_is_not_below_its_bound(change):
+    """A context parallel rank has fewer pieces, and several sequences fill them better than one does."""
+    spec = ModelSpec("m", 50257, 4096, 3, 128, AttentionSpec(4), MlpSpec(256, kind="plain"), tied_embeddings=True)
+    recipe = Recipe(**{"batch_size": 12, "sequence_length": 512, "precision": "bf16", **change})
+    axes = Axes(tensor_parallel=(1,), pipeline_parallel=(1,), shard_levels=(0,))
+    for stack in ("fsdp2", "megatron"):
+        estimator, base = Estimator(spec, recipe, parse_cluster("h100x4")), Strategy(stack=stack)
+        costs = LayoutCosts(estimator, base, axes)
+        assert points_under_bounds(random.Random(1), costs, Grid(spec, 12, 4, base, axes), 150) > 20
+
+
+@pytest.mark.parametrize("capacity", [0.0, 1.25])
+def test_mixtures_whose_experts_are_together_are_not_below_a_bound_of_experts_apart(capacity):
+    """What is cast to FP8 for one expert is a sixth where a rank has all six; 1.25 · 512 · 4/6 rows are not whole."""
+    moe = MoeSpec(6, 4, 192, num_leading_dense_layers=1, capacity_factor=capacity)
+    spec = ModelSpec("m", 128, 4096, 4, 128, AttentionSpec(4), MlpSpec(128, kind="plain"), moe=moe)
+    recipe = Recipe(batch_size=16, sequence_length=512, precision="fp8", recompute="full")
+    estimator, base = Estimator(spec, recipe, parse_cluster("h100x4")), Strategy(stack="torchledger")
+    costs = LayoutCosts(estimator, base, Axes())
+    assert points_under_bounds(random.Random(1), costs, Grid(spec, 16, 4, base, Axes()), 150) > 10
 
 
 def test_the_closest_bound_is_close():

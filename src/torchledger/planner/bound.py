@@ -21,6 +21,7 @@ from torchledger.ledger import CONTRACTIONS, Line
 from torchledger.planner.assembly import Runs
 from torchledger.planner.block import Piece, pieces
 from torchledger.planner.bound_product import Product, Seen, product_of
+from torchledger.planner.bound_reference import in_whole_pieces, in_whole_rows, reference
 from torchledger.planner.constants import Constants
 from torchledger.planner.efficiency import Chipset
 from torchledger.planner.estimator import Estimator
@@ -161,37 +162,31 @@ def floors(
     """The floors of every block, from its lines on one and a few tensor parallel ranks, for one and two sequences.
 
     What is not there when every rank has one head (the copies of key-value heads that several heads share) is left out,
-    and every expert is on a rank of its own.
+    and every expert is on a rank of its own; but for what stands beside the rows of one expert, fewest where a rank
+    has all experts.
     """
     split, heads = smallest_split(estimator.spec), estimator.spec.attention.num_heads
     experts = 1 if estimator.spec.moe is None else estimator.spec.moe.num_experts
     plain = replace(base, expert_parallel=experts, expert_tensor_parallel=expert_tensor_parallel)
-    alone = [_reference(estimator, plain, 1, size, sequence_parallel=False) for size in (1, 2)]
-    shared = [_reference(estimator, plain, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)]
-    fewer = _reference(estimator, replace(plain, context_parallel=2), 1, 1, sequence_parallel=False)
-    barest = _reference(estimator, plain, heads, 1, sequence_parallel=sequence_parallel)
-    rules = stack(base.stack)
+    layouts = (
+        *(reference(plain, 1, size, sequence_parallel=False) for size in (1, 2)),
+        *(reference(plain, split, size, sequence_parallel=sequence_parallel) for size in (1, 2)),
+        reference(replace(plain, context_parallel=2), 1, 1, sequence_parallel=False),
+        reference(plain, heads, 1, sequence_parallel=sequence_parallel),
+    )
+    rules, spec = stack(base.stack), in_whole_rows(estimator.spec, estimator.recipe)
+    for_seconds, for_bytes = in_whole_pieces(estimator.recipe)
+    seen = [pieces(spec, for_seconds, layout, rules) for layout in layouts]
+    held = seen if for_bytes == for_seconds else [pieces(spec, for_bytes, layout, rules) for layout in layouts]
+    beside = held[:4]
+    if spec.moe is not None:
+        beside = [pieces(spec, for_bytes, replace(layout, expert_parallel=1), rules) for layout in layouts[:4]]
     factor = 0.0 if rules.compiled else rules.host_factor
     asked = _Asked(estimator.chips(base), estimator.constants, factor, split, heads, experts)
     return tuple(
-        _piece_floor(asked, tuple(seen), bare.block) for *seen, bare in zip(*alone, *shared, fewer, barest, strict=True)
+        _piece_floor(asked, own, _Holding([each.block for each in kept], [each.block for each in of_one]))
+        for own, kept, of_one in zip(*(zip(*each, strict=True) for each in (seen, held, beside)), strict=True)
     )
-
-
-def _reference(
-    estimator: Estimator, base: Strategy, ranks: int, size: int, *, sequence_parallel: bool
-) -> tuple[Piece, ...]:
-    strategy = Strategy(
-        stack=base.stack,
-        tensor_parallel=ranks,
-        sequence_parallel=sequence_parallel and ranks > 1,
-        context_parallel=base.context_parallel,
-        vocab_parallel=base.vocab_parallel,
-        expert_parallel=base.expert_parallel,
-        expert_tensor_parallel=base.expert_tensor_parallel if ranks > 1 else 0,
-        micro_batch_size=size,
-    )
-    return pieces(estimator.spec, estimator.recipe, strategy, stack(base.stack))
 
 
 class _Asked(NamedTuple):
@@ -231,23 +226,36 @@ def _place(line: Line) -> tuple[str, str, str, str | None]:
     return line.module, line.op, line.phase, line.gradient_of
 
 
-def _piece_floor(asked: _Asked, seen: tuple[Piece, ...], bare: Block) -> PieceFloor:
+class _Holding(NamedTuple):
+    """A block's reference layouts for bytes: those as for seconds, and the first four where a rank has all experts."""
+
+    apart: Sequence[Block]
+    together: Sequence[Block]
+
+
+def _piece_floor(asked: _Asked, seen: tuple[Piece, ...], held: _Holding) -> PieceFloor:
     """From (1 rank, 1 and 2 sequences), (`split` ranks, the same), 1 of 2 context ranks, and as many ranks as heads."""
     split, num_experts = asked.split, asked.num_experts
-    *blocks, fewer = [each.block for each in seen]
-    always = _Always.of(blocks[0], bare)
-    kept = [sum(each.total_bytes for each in block.activations if each.name in always.activations) for block in blocks]
-    beside = [_beside_bytes(block) if always.is_all else 0.0 for block in blocks]
+    blocks = [each.block for each in seen]
+    there, holding = _Always.of(blocks[0], blocks[-1]), _Always.of(held.apart[0], held.apart[-1])
+    kept = [
+        sum(each.total_bytes for each in block.activations if each.name in holding.activations)
+        for block in held.apart[:4]
+    ]
+    beside = [
+        block.recomputed_bytes + temporary if holding.is_all else 0.0
+        for block, temporary in zip(held.apart[:4], _temporary_bytes(held.together), strict=True)
+    ]
     return PieceFloor(
         kind=blocks[0].kind,
         runs=seen[0].runs,
         num_layers=seen[0].num_layers,
-        phases=tuple(_phase_floor(asked, phase, (*blocks, fewer, bare), always) for phase in _PHASES),
+        phases=tuple(_phase_floor(asked, phase, blocks, there) for phase in _PHASES),
         kept_bytes=_fit(kept, split),
         beside_bytes=_fit(beside, split),
         less_bytes=min(0.0, 2 * beside[0] - beside[1], 2 * beside[2] - beside[3]),
-        parameters=_fit_constant([block.num_parameters for block in blocks], split),
-        trainable=_fit_constant([block.num_trainable for block in blocks], split),
+        parameters=_fit_constant([block.num_parameters for block in blocks[:4]], split),
+        trainable=_fit_constant([block.num_trainable for block in blocks[:4]], split),
         expert_parameters=blocks[0].num_expert_parameters * num_experts,
         expert_trainable=blocks[0].num_trainable_expert * num_experts,
     )
@@ -267,9 +275,7 @@ def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], always: _Al
             found = product_of(Seen((one, two, shared, shared_two), bare, split, asked.heads), chips)
             if found is not None:
                 products[_cover(one)].append(found)
-            elif (
-                one.kind not in CONTRACTIONS and one.work.bytes_moved == two.work.bytes_moved == fewer.work.bytes_moved
-            ):
+            elif one.kind not in CONTRACTIONS and _is_constant(one, two) and _is_constant(one, fewer):
                 constant[0] += floor_s(one, chips) * one.times
                 constant[1] += floor_s(shared, chips) * shared.times
             else:
@@ -280,12 +286,27 @@ def _phase_floor(asked: _Asked, phase: str, blocks: Sequence[Block], always: _Al
         for cover in ("attention", "matmul", "")
     }
     attention, matmul = (Floor(tuple(products[cover]), shares[cover]) for cover in ("attention", "matmul"))
-    started = sum(line.times for line in lines[2] if ".experts" not in line.module and line.work.bytes_moved)
+    started = _starts(lines[2], lines[3])
     host = started * constants.host_s * asked.host_factor
     if host and phase == "recompute":
         host += constants.checkpoint_host_s
     bytes_s = _share(constant[0], constant[1], split)
     return PhaseFloor(attention, matmul, shares[""], bytes_s, started * constants.kernel_s, host)
+
+
+def _is_constant(line: Line, other: Line) -> bool:
+    """Whether the line moves in both layouts as many bytes, as often."""
+    return (line.work.bytes_moved, line.times) == (other.work.bytes_moved, other.times)
+
+
+def _starts(lines: Sequence[Line], of_two: Sequence[Line]) -> float:
+    """Kernels that start whatever the tokens are: of what two sequences run more often there may be one."""
+    often = {_place(line): line.times for line in of_two}
+    return sum(
+        float(line.times) if often.get(_place(line)) == line.times else min(1.0, line.times)
+        for line in lines
+        if ".experts" not in line.module and line.work.bytes_moved
+    )
 
 
 def _cover(line: Line) -> str:
@@ -302,8 +323,17 @@ def _shares(lines: Sequence[Sequence[Line]], chips: Chipset, split: int) -> tupl
     return whole, cut
 
 
-def _beside_bytes(block: Block) -> float:
-    return block.recomputed_bytes + max(block.forward_temporary_bytes, block.backward_temporary_bytes)
+def _temporary_bytes(blocks: Sequence[Block]) -> list[float]:
+    """Of (1 rank, 1 and 2 sequences), (`split` ranks, the same).
+
+    Experts that receive one token more than the rest are a group of their own, and temporaries of a group stand
+    together. Groups change with the tokens; the larger one has half of the experts or more.
+    """
+    most: list[float] = [max(block.forward_temporary_bytes, block.backward_temporary_bytes) for block in blocks]
+    if not any(block.num_expert_parameters for block in blocks):
+        return most
+    alone, shared = (min(most[at], most[at + 1] / 2) / 2 for at in (0, 2))
+    return [alone, 2 * alone, shared, 2 * shared]
 
 
 def _phase(line: Line) -> str:
