@@ -27,7 +27,15 @@ def test_a_question_mark_stays_open(kind):
     assert kind.convert(OPEN, None, None) == OPEN
 
 
-@pytest.mark.parametrize(("kind", "text"), [(COUNT, "many"), (DAYS, "soon"), (SHARE, "half"), (MONEY, "cheap")])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (COUNT, "many"),
+        (DAYS, "soon"),
+        (MONEY, "cheap"),
+        *((SHARE, text) for text in ("half", "nan", "inf", "-1", "-5%")),
+    ],
+)
 def test_what_cannot_be_read_says_so(kind, text):
     """A wrong spelling is wrong usage, with what was read."""
     with pytest.raises(click.BadParameter, match=text):

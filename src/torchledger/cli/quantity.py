@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -55,9 +56,12 @@ def read_share(text: str) -> float:
     """
     number = text.strip()
     try:
-        return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
+        share = float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
     except ValueError:
         raise units.UnitError(text, "a share", "is no number", "0.5 or 50%") from None
+    if not 0 <= share < math.inf:
+        raise units.UnitError(text, "a share", "is negative or not finite", "0.5 or 50%")
+    return share
 
 
 COUNT = Quantity("count", units.parse_count)
