@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchledger.cli.documented import Documented
-from torchledger.cli.failure import SIGNALLED, DoesNotFit, Failed
+from torchledger.cli.failure import INTERRUPTED, SIGNALLED, DoesNotFit, Failed, report_failure
 from torchledger.cli.live import Live
 from torchledger.cli.output import is_quiet, json_option, note, show, show_json
 from torchledger.cli.progress import Progress
@@ -51,18 +50,32 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     when the predicted peak is more than the free memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after the terminal
     hung up, with everything saved.
     """
-    from torchledger.cli.torchrun import find_crew, follow, leading, leave
+    from torchledger.cli.torchrun import find_crew, leave
     from torchledger.trainer.launcher import following
 
     crew = find_crew()
-    with contextlib.nullcontext() if crew is None else following():
-        if crew is not None and not crew.ranks.is_first:
-            leave(follow(crew))
+    if crew is None:
+        ctx.exit(_lead(options, None))
+    with following():
+        leave(_of_rank(options, crew, debug=ctx.find_root().params.get("debug", False)))
+
+
+def _of_rank(options: dict[str, Any], crew: Crew, *, debug: bool) -> int:
+    """All that one of several ranks does, its errors told: the process ends by `leave`, and nobody else tells them."""
+    from torchledger.cli.torchrun import follow, leading
+
+    try:
+        if not crew.ranks.is_first:
+            return follow(crew)
         with leading(crew):
-            code = _lead(options, crew)
-        if crew is not None:
-            leave(code)
-    ctx.exit(code)
+            return _lead(options, crew)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - as in `main`
+        return report_failure(error, debug=debug)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
 
 
 def _lead(options: dict[str, Any], crew: Crew | None) -> int:

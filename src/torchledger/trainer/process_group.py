@@ -3,8 +3,10 @@
 import contextlib
 import datetime as dt
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from torchledger.trainer.ranks import Ranks
 
-__all__ = ["Crew", "mesh_of", "process_group"]
+__all__ = ["Crew", "mesh_of", "process_group", "wait_for_connections"]
 
 _PATIENCE = dt.timedelta(hours=1)  # rank 0 measures the machine before it says anything
 
@@ -93,7 +95,41 @@ def process_group(crew: Crew | None, device: torch.device) -> Iterator[None]:
         _is_ours = True
         yield
         dist.barrier()  # who leaves first cuts the connections of those who are still sending
+        wait_for_connections()
     finally:
         _is_ours = False
         _meshes.clear()
         dist.destroy_process_group()
+
+
+#: Name of the threads in which gloo sends, and where Linux tells of a process's threads.
+_SENDER, _THREADS = "pt_gloo_runloop", Path("/proc/self/task")
+
+
+def wait_for_connections(patience_s: float = 10.0) -> None:
+    """Wait until gloo's threads have let go of the tensors that they sent.
+
+    They may have the last hold of one, and outlive the group. If they let go while Python ends, it ends the thread in a
+    destructor, and C++ aborts the process: "terminate called without an active exception". Where nobody tells what
+    threads do, some time has to be enough.
+
+    Args:
+        patience_s: how long at most.
+    """
+    if not _THREADS.is_dir():
+        time.sleep(0.1)
+        return
+    end, idle = time.monotonic() + patience_s, 0
+    while idle < 2 and time.monotonic() < end:  # once it may wait for Python itself, which it gets meanwhile
+        idle = 0 if _is_sending() else idle + 1
+        time.sleep(0.005)
+
+
+def _is_sending() -> bool:
+    """Whether any of gloo's threads does anything but wait."""
+    for thread in _THREADS.iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            name, _, rest = (thread / "stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
+            if name == _SENDER and rest.split()[0] != "S":
+                return True
+    return False
