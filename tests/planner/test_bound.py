@@ -139,6 +139,16 @@ def test_a_loss_in_pieces_is_not_below_its_bound(change):
         assert points_under_bounds(random.Random(1), costs, Grid(spec, 12, 4, base, axes), 150) > 20
 
 
+def test_a_mask_of_documents_is_shared_twice_over_context_ranks():
+    """Of pairs of 4,096 tokens each of two ranks has a half of queries and keys: a quarter, for half of the tokens."""
+    spec = ModelSpec("m", 1000, 4096, 3, 64, AttentionSpec(4), MlpSpec(64, kind="plain"))
+    recipe = Recipe(batch_size=8, sequence_length=4096, precision="bf16", document_mask=True)
+    estimator, base = Estimator(spec, recipe, parse_cluster("h100x4")), Strategy(stack="fsdp2")
+    axes = Axes(tensor_parallel=(1,), pipeline_parallel=(1,))
+    costs = LayoutCosts(estimator, base, axes)
+    assert points_under_bounds(random.Random(1), costs, Grid(spec, 8, 4, base, axes), 100) > 20
+
+
 @pytest.mark.parametrize("capacity", [0.0, 1.25])
 def test_mixtures_whose_experts_are_together_are_not_below_a_bound_of_experts_apart(capacity):
     """What is cast to FP8 for one expert is a sixth where a rank has all six; 1.25 · 512 · 4/6 rows are not whole."""

@@ -29,6 +29,8 @@ from torchledger.planner.stack import stack
 from torchledger.planner.stage import Block, BlockKind
 from torchledger.spec import ModelSpec, Strategy
 
+#: Operations that make a mask of documents; of pairs of tokens a context parallel rank has a share of a share.
+_MASKS = frozenset({"compare", "masked_fill"})
 _PHASES = ("forward", "recompute", "backward", "weight")
 
 
@@ -130,15 +132,16 @@ class PieceFloor(NamedTuple):
 def floor_s(line: Line, chips: Chipset, *, splits_tokens: bool = False) -> float:
     """The least that a line can take whatever its shape is, in seconds that add up when the line is cut in parts.
 
-    Without the start of its kernel. What a context parallel rank reads and writes of the scores depends on how they are
-    split, so it counts nothing there.
+    Without the start of its kernel. What a context parallel rank reads and writes of the scores and of masks over pairs
+    of tokens depends on how they are split, so it counts nothing there.
     """
     work = line.work
     moved = work.bytes_moved
     if line.kind == "unknown" or moved is None:
         return 0.0
     if line.kind not in CONTRACTIONS:
-        return 0.0 if splits_tokens and ".core" in line.module else float(moved / chips.bytes_per_s)
+        pairs = ".core" in line.module or line.op in _MASKS
+        return 0.0 if splits_tokens and pairs else float(moved / chips.bytes_per_s)
     if "keys" in dict(line.shape) and work.flops_exact is not None:
         return float(work.flops_exact / chips.attention_flops_per_s[line.phase == "backward"])
     rate = chips.rate(line.number_format)

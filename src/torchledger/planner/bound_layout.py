@@ -102,6 +102,7 @@ class Bounds:
         doublings = math.log2(max(1, estimator.cluster.num_islands))
         self._stretch = constants.overhead * (1 + constants.straggler * doublings)
         self._is_math = "math" in {recipe.attention, self._stack.attention}
+        self._masks = recipe.document_mask or self._is_math  # kept with the embedding, beside other blocks
         self._capacity = math.inf if estimator.capacity_bytes is None else estimator.capacity_bytes
         self._chips = estimator.chips(base)
         self._ranks: dict[tuple[object, ...], Rank] = {}
@@ -301,12 +302,17 @@ class Bounds:
         if found is None:
             floors_ = self._floors_of(strategy, recompute)
             # scores in memory: of the tokens that a rank has with themselves
-            each = 1 / (tokens * tokens if self._is_math else tokens)
+            each, mask = (
+                1 / (tokens * tokens if is_of_pairs else tokens) for is_of_pairs in (self._is_math, self._masks)
+            )
             head = next(floor for floor in floors_ if floor.kind == "head")
             divided = ranks if strategy.sequence_parallel else 1
             stream = self._estimator.recipe.sequence_length * self._estimator.spec.hidden_size / (tokens * divided)
             found = self._helds[key] = RankBytes(
-                tuple(0.0 if floor is head else floor.kept_bytes.at(ranks) * each for floor in floors_),
+                tuple(
+                    0.0 if floor is head else floor.kept_bytes.at(ranks) * (mask if floor.kind == "embedding" else each)
+                    for floor in floors_
+                ),
                 head.kept_bytes.at(ranks) * each,
                 tuple(floor.beside_bytes.at(ranks) * each if floor.kind == "layer" else 0.0 for floor in floors_),
                 (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,

@@ -32,19 +32,19 @@ def in_whole_rows(spec: ModelSpec, recipe: Recipe) -> ModelSpec:
 def in_whole_pieces(recipe: Recipe) -> tuple[Recipe, Recipe]:
     """Recipes whose reference layouts tell what a sequence takes at the least, seconds and bytes.
 
-    A loss in pieces moves bytes once a piece, whatever its tokens, and holds one piece. So for seconds its pieces are
-    of a size that divides a sequence and is not below the recipe's: n sequences have at least so many pieces, or are a
-    piece themselves where the recipe's is larger. For bytes none is larger than a sequence: more hold no more.
+    A loss in pieces moves bytes once a piece, whatever its tokens, and holds one piece. So pieces are of a size that
+    divides a sequence and is not below the recipe's: n sequences have at least so many of them, and hold no more than
+    one does. Where the recipe's are larger than a sequence, two are one piece for seconds, and one is for bytes.
 
     >>> asked = [Recipe(sequence_length=512, loss_chunk=chunk) for chunk in (200, 256, 700)]
     >>> [[each.loss_chunk for each in in_whole_pieces(recipe)] for recipe in asked]
-    [[256, 200], [256, 256], [1024, 512]]
+    [[256, 256], [256, 256], [1024, 512]]
     """
     chunk, length = recipe.loss_chunk, recipe.sequence_length
     if not chunk:
         return recipe, recipe
     even = next((each for each in range(chunk, length + 1) if length % each == 0), 2 * length)
-    return replace(recipe, loss_chunk=even), replace(recipe, loss_chunk=min(chunk, length))
+    return replace(recipe, loss_chunk=even), replace(recipe, loss_chunk=min(even, length))
 
 
 def reference(base: Strategy, ranks: int, size: int, *, sequence_parallel: bool) -> Strategy:
