@@ -142,7 +142,7 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(work):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_torchrun_is_saved_once(work, number):
     """What torchrun passes on to both ranks stops them at one step, with one checkpoint of it."""
     process, folder = _begun(work, *SHARDED)
