@@ -143,7 +143,7 @@ def test_a_mask_of_documents_is_shared_twice_over_context_ranks():
     """Of pairs of 4,096 tokens each of two ranks has a half of queries and keys: a quarter, for half of the tokens."""
     spec = ModelSpec("m", 1000, 4096, 3, 64, AttentionSpec(4), MlpSpec(64, kind="plain"))
     recipe = Recipe(batch_size=8, sequence_length=4096, precision="bf16", document_mask=True)
-    estimator, base = Estimator(spec, recipe, parse_cluster("h100x4")), Strategy(stack="fsdp2")
+    estimator, base = Estimator(spec, recipe, parse_cluster("h100x4")), Strategy(stack="torchledger")
     axes = Axes(tensor_parallel=(1,), pipeline_parallel=(1,))
     costs = LayoutCosts(estimator, base, axes)
     assert points_under_bounds(random.Random(1), costs, Grid(spec, 8, 4, base, axes), 100) > 20
