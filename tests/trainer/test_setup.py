@@ -127,3 +127,10 @@ def test_threads_that_nobody_chose_are_told(config):
     assert len(told) == 1
     assert "not probed, since their number decides bits" in told[0]
     assert not any(line.startswith("threads") for line in resolve(config).assumptions)
+
+
+def test_what_recipe_and_layout_cannot_be_is_told_together(config):
+    """A state in host memory and ranks that are not there are two mistakes of one answer."""
+    recipe = replace(config.recipe, offload_optimizer=True)
+    with pytest.raises(SpecError, match=r"(?s)offload_optimizer.*is for 2 ranks, and 1 run"):
+        resolve(replace(config, recipe=recipe, strategy=Strategy(pipeline_parallel=2)))

@@ -9,7 +9,7 @@ import torch
 
 from torchledger import spec as specs
 from torchledger.meter import device as devices
-from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
 from torchledger.trainer.compiled import choose_compile
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.identity import Identity, numerics
@@ -130,8 +130,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     recipe, reasons = _decide(config, spec, device)
-    require_built_recipe(recipe)
-    require_layout(spec, recipe, strategy_for(config.strategy, ranks), ranks)
+    _require_run(spec, recipe, strategy_for(config.strategy, ranks), ranks)
     compiled = choose_compile(config.compile, spec, recipe, device, is_alone=ranks.is_alone)
     resolved = replace(
         config,
@@ -155,6 +154,22 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     return replace(
         setup, assumptions=(*data.assumptions, *begun, *reasons, *compiled.reasons, *_threads(config), *said)
     )
+
+
+def _require_run(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: Ranks) -> None:
+    """Refuse what is not built and what these ranks cannot run, both at once.
+
+    Raises:
+        SpecError: with every such field in it.
+    """
+    told = []
+    for check in (lambda: require_built_recipe(recipe), lambda: require_layout(spec, recipe, strategy, ranks)):
+        try:
+            check()
+        except SpecError as error:
+            told.append(str(error))
+    if told:
+        raise SpecError("\n".join(told))
 
 
 def _threads(config: RunConfig) -> list[str]:
