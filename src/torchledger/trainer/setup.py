@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import psutil
@@ -163,7 +164,7 @@ def _require_run(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: Ran
         SpecError: with every such field in it.
     """
     told = []
-    for check in (lambda: require_built_recipe(recipe), lambda: require_layout(spec, recipe, strategy, ranks)):
+    for check in (partial(require_built_recipe, recipe), partial(require_layout, spec, recipe, strategy, ranks)):
         try:
             check()
         except SpecError as error:
