@@ -186,6 +186,23 @@ def test_a_plan_near_a_measured_row_expects_what_that_row_left_over(ask, table):
     assert after["step_s"] < after["expected_step_s"] < 1.35 * before
 
 
+def test_where_the_default_constants_are_kept_nothing_else_is_expected(ask, table):
+    """Five rows within 1 % of what is predicted, longer and shorter in turn: a plan has its interval, no other step."""
+    seconds = {n: plan(ask, "--batch", str(64 * n))["step_s"] for n in (1, 2, 3, 4, 6)}
+    signs = (1, -1, 1, -1, 1)
+    table(
+        *(
+            {"seconds": s * (1 + sign / 100), "batch": 64 * n}
+            for (n, s), sign in zip(seconds.items(), signs, strict=True)
+        )
+    )
+    assert "the default constants are kept" in ask("calibrate", "--rows", "measured.csv").out
+    after = plan(ask, "--constants", "constants.toml")
+    assert after["step_s"] == seconds[1]
+    assert after["expected_step_s"] is None
+    assert after["step_interval_s"][0] < seconds[1] < after["step_interval_s"][1]
+
+
 def test_a_place_that_nothing_can_be_saved_in_is_refused_before_fitting(ask, table, monkeypatch):
     """A missing folder is exit code 2 before any row is read."""
     table({"seconds": 1.0})

@@ -106,6 +106,15 @@ def test_all_mistakes_are_told_at_once():
         assert part in told
 
 
+def test_rules_of_the_layout_are_told_beside_values_that_make_no_sense():
+    """A ZeRO level of 7 and 3 ranks of 32 heads are two mistakes; of no rule that reads the level anything is said."""
+    told = mistakes("llama-3-8b", cluster="h100x48", tp="3", zero="7", batch="32", stack="megatron")
+    assert "must be 0, 1, 2 or 3" in told
+    assert "tensor_parallel 3 does not divide 32 attention heads" in told
+    assert "no shard_level" not in told
+    assert "attention heads" not in mistakes("llama-3-8b", cluster="h100x48", tp="3", batch="0", stack="megatron")
+
+
 def test_seven_chips_are_no_multiple_of_eight():
     """Seven chips under tp 8: the reason, and what would divide."""
     told = mistakes("llama-3-8b", cluster="h100x7", tp="8")

@@ -63,3 +63,11 @@ def test_dates_and_notes_are_no_constants(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('[all]\ndate = "2026-11-30"\nnote = "rack 4"\ndrag = 0.2\n')
     assert default_constants(get("h100-sxm"), path).drag == 0.2
+
+
+def test_a_file_that_is_written_again_is_read_again(tmp_path):
+    """Calibrating twice in one process: the second plan has the second constants."""
+    path = tmp_path / "constants.toml"
+    for share in (0.5, 0.6):
+        path.write_text(f"[h100-sxm]\nmatmul_share = {share}\n", encoding="utf-8")
+        assert default_constants(get("h100"), path).matmul_share == share

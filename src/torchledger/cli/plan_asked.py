@@ -33,6 +33,8 @@ NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", 
 _NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
 #: Words of the napkin's that a recipe has two fields for; 0.9 is the momentum of nearly all who use one.
 _OPTIMIZERS: Mapping[str, dict[str, Any]] = {"sgd-momentum": {"kind": "sgd", "momentum": 0.9}}
+#: Fields of a recipe that rules of a layout read.
+_READ_BY_RULES = frozenset({"batch_size", "sequence_length", "accumulation_steps", "precision", "attention"})
 _SHARED = {
     "recipe.num_tokens": "tokens",
     "recipe.precision": "precision",
@@ -128,12 +130,15 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     given = _given(table, written, options.get("sets", ()))
     asked = read.model if isinstance(read.model, ModelSpec) else found
-    mistakes += _sense(asked, read.recipe, _judged(read.strategy))
+    senseless = _sense(asked, read.recipe, _judged(read.strategy))
+    fixed = frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
+    searches = bool(options.get("search") or options.get("sizes")) or not fixed - NO_LAYOUT
+    if senseless and asked is not None and cluster is not None and not searches:
+        mistakes += _beside(senseless, asked, read, cluster, given)
+    mistakes += senseless
     if asked is None or cluster is None or mistakes:
         _refuse(mistakes)
         raise AssertionError  # what is missing has been told
-    fixed = frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
-    searches = bool(options.get("search") or options.get("sizes")) or not fixed - NO_LAYOUT
     filled = fill(read.recipe, read.strategy, cluster, given, searches=searches)
     if not searches:
         broken = refusals(asked, filled.recipe, filled.strategy, cluster)
@@ -242,6 +247,23 @@ def _sense(model: ModelSpec | None, recipe: Recipe, strategy: Strategy) -> list[
     found = [] if model is None else [(f"model.{place}", text) for place, text in spec.check.mistakes(model)]
     found += [(f"recipe.{place}", text) for place, text in recipe_mistakes(recipe, model)]
     return found + [(f"strategy.{place}", text) for place, text in strategy_mistakes(strategy)]
+
+
+def _beside(
+    senseless: Iterable[Mistake], model: ModelSpec, read: PlanTable, cluster: Cluster, given: frozenset[str]
+) -> list[Mistake]:
+    """Rules that the layout breaks whatever is meant by the values that make no sense; none where that is unknown."""
+    wrong = {place.split(".")[0]: set[str]() for place, _ in senseless}
+    for place, _ in senseless:
+        room, name = place.split(".")[:2]
+        wrong[room].add(name)
+    if "model" in wrong or wrong.get("recipe", set()) & _READ_BY_RULES:
+        return []
+    recipe = replace(read.recipe, **{name: getattr(Recipe(), name) for name in wrong.get("recipe", ())})
+    strategy = replace(read.strategy, **{name: getattr(Strategy(), name) for name in wrong.get("strategy", ())})
+    filled = fill(recipe, strategy, cluster, given, searches=False)
+    broken = refusals(model, filled.recipe, filled.strategy, cluster)
+    return [("", each.text) for each in broken if not each.fields & wrong.get("strategy", set())]
 
 
 def _refuse(mistakes: Iterable[Mistake]) -> None:

@@ -15,7 +15,7 @@ from torchledger.planner.outcome import Plan
 def calibrated(plan: Plan, path: Path) -> Plan:
     """The plan with what its step is expected to take, and the interval of 90 % probability.
 
-    Neither is told where a file has constants by hand.
+    Neither is told where a file has constants by hand, and where the default ones were kept nothing else is expected.
 
     Args:
         plan: made with the constants of the file.
@@ -30,4 +30,5 @@ def calibrated(plan: Plan, path: Path) -> Plan:
         return estimator.estimate(plan.strategy).step_s
 
     here = place(plan.spec, plan.recipe, plan.strategy)
-    return replace(plan, expected_s=fitted.expected(seconds, here), interval_s=fitted.interval(seconds, here))
+    expected_s = None if fitted.rest is None else fitted.expected(seconds, here)
+    return replace(plan, expected_s=expected_s, interval_s=fitted.interval(seconds, here))

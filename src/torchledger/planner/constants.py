@@ -103,10 +103,13 @@ _ABOVE_ZERO = frozenset(
 )
 
 
-@cache
 def _tables(path: Path | None) -> dict[str, dict[str, Any]]:
-    if path is None:
-        text = resources.files("torchledger.planner").joinpath("data/constants.toml").read_text(encoding="utf-8")
-    else:
-        text = path.read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    """Of a file as it is now: it may be calibrated again."""
+    return _own_tables() if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _own_tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(
+        resources.files("torchledger.planner").joinpath("data/constants.toml").read_text(encoding="utf-8")
+    )
