@@ -60,3 +60,14 @@ def test_updates_are_near_adamws_and_the_same_for_small_tensors(shape, tolerance
         found.append(parameter)
     difference = (found[0] - found[1]).abs()
     assert difference.mean() <= 0.01 * tolerance
+
+
+def test_a_square_that_is_small_is_not_rounded_to_nothing():
+    """Beside the largest of its block it is the table's least above 0, so that no mean is divided by ε; 0 stays 0."""
+    squares = torch.tensor([1.0, 1e-12, 0.0])
+    codes, scales = torch.empty(3, dtype=torch.uint8), torch.empty(1)
+    encode(squares, codes, scales, signed=False)
+    largest, small, nothing = decoded(codes, scales, signed=False).tolist()
+    assert largest == 1
+    assert small == pytest.approx(min(value for value in table(signed=False) if value > 0))
+    assert nothing == 0

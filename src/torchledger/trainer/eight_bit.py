@@ -189,8 +189,12 @@ def _divisor(scales: Tensor) -> Tensor:
 
 
 def _nearest(values: Tensor, codes: Tensor, *, signed: bool) -> None:
-    """Write the code of the nearest value of the table."""
-    known = torch.tensor(table(signed=signed), device=values.device)
+    """Write the code of the nearest value of the table; of a square the least above 0, unless it is 0.
+
+    A square that was rounded to 0 beside a mean that was not would make an update of mean/ε.
+    """
+    least, *others = table(signed=signed)
+    known = torch.tensor([least if signed else -others[0], *others], device=values.device)  # edges are midpoints
     codes.copy_(torch.bucketize(values, (known[1:] + known[:-1]) / 2, out_int32=True))
 
 
