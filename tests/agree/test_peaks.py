@@ -79,3 +79,12 @@ def test_the_bias_of_a_tied_head_is_trained_with_the_embedding(loss_chunk):
     """The formula gives it a gradient where the embedding alone is trained, as the trainer does."""
     spec = ModelSpec("biased", 100, 64, 2, 64, AttentionSpec(4), MlpSpec(40), tied_embeddings=True, head_bias=True)
     _agree(spec, Recipe(batch_size=4, sequence_length=16, trainable=("embedding",), loss_chunk=loss_chunk))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-pure"])
+@pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])
+def test_of_every_way_that_torch_updates(kind, precision, implementation):
+    """One short sequence, so that the update is the fullest moment; fused SGD on 16 bit runs as a loop."""
+    optimizer = OptimizerSpec(kind, implementation, weight_decay=0.1)
+    _agree(SPECS[0], Recipe(batch_size=1, sequence_length=2, precision=precision, optimizer=optimizer))

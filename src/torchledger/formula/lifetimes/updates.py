@@ -64,7 +64,9 @@ def update(memory: Memory, parameters: Sequence[Parameter], spec: OptimizerSpec,
     others = [each for each in parameters if not _is_decayed(each)]
     for group, decay in ((matrices, spec.weight_decay), (others, 0.0)):
         if spec.kind in {"adamw", "sgd"} and not is_mixed:
-            _at_once(memory, group, spec, decays=decay > 0)
+            # no fused kernel of SGD moves 16-bit parameters, see the trainer's optimizer
+            is_fused = spec.implementation == "fused" and (spec.kind == "adamw" or formats.stored == "fp32")
+            _at_once(memory, group, spec, decays=decay > 0, is_fused=is_fused)
             continue
         for each in group:
             _one(memory, each, spec, precision, decays=decay > 0)
@@ -74,9 +76,9 @@ def _is_decayed(parameter: Parameter) -> bool:
     return len(parameter.tensor.shape) >= 2 and not parameter.name.startswith("position_embedding")
 
 
-def _at_once(memory: Memory, group: Sequence[Parameter], spec: OptimizerSpec, *, decays: bool) -> None:
+def _at_once(memory: Memory, group: Sequence[Parameter], spec: OptimizerSpec, *, decays: bool, is_fused: bool) -> None:
     """AdamW and SGD of torch itself, over a group."""
-    if spec.implementation == "fused":
+    if is_fused:
         return
     if spec.implementation == "foreach":
         if group and (spec.kind == "adamw" or decays):
