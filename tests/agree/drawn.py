@@ -24,18 +24,18 @@ def questions(draw):
         num_prediction_layers=draw(st.sampled_from([0, 0, 1, 2])),
         num_layers=draw(st.sampled_from([2, 3, 8])),
     )
-    return spec, draw(recipes(has_experts=spec.moe is not None))
+    return spec, draw(recipes(has_experts=spec.moe is not None, shortest=1 + spec.num_prediction_layers))
 
 
 @st.composite
-def recipes(draw, *, has_experts):
-    """How it is trained, on a few tokens."""
+def recipes(draw, *, has_experts, shortest):
+    """How it is trained, on a few tokens; so many at least that each prediction layer has a target."""
     steps, trained = draw(st.integers(1, 3)), draw(st.sampled_from(TRAINED))
     recompute = draw(st.sampled_from(["none", "none", "full", "selective"]))
     kind = draw(st.sampled_from(KINDS))
     return Recipe(
         batch_size=steps * draw(st.integers(1, 3)),
-        sequence_length=draw(st.integers(1, 9)),
+        sequence_length=draw(st.integers(shortest, 9)),
         accumulation_steps=steps,
         precision=draw(st.sampled_from(PRECISIONS)),
         attention=draw(st.sampled_from(["math", "fused"])),

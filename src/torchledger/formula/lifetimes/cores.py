@@ -42,6 +42,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     batch, heads, length, _ = q.shape
     y = _by_tokens(q)
     sums = made(q.memory, (batch, length, heads), "fp32")
+
     def back(kept: list[Tensor | None], g: Gradients, __: list[Tensor]) -> Gradients:
         del g
         return [_by_tokens(each) for each in kept[:3] if each is not None]
