@@ -5,6 +5,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 from jaxtyping import Int
@@ -87,10 +88,13 @@ class WindowReader:
         if self._is_slow and HAS_ADVICE:
             self._announce(starts)
         begin_s = time.perf_counter()
-        fd, preadv, offset, itemsize, row_bytes = self._fd, os.preadv, self._start, self._itemsize, self._row_bytes
-        for start, row in zip(starts, self._rows, strict=False):
-            if preadv(fd, row, offset + start * itemsize) != row_bytes:
-                self._finish_row(start, row[0])
+        begins = [self._start + start * self._itemsize for start in starts]
+        # one loop in C: at a microsecond a window, what Python does for each is a tenth
+        counts = list(map(os.preadv, repeat(self._fd), self._rows, begins))
+        if counts.count(self._row_bytes) != len(counts):
+            for start, row, count in zip(starts, self._rows, counts, strict=False):
+                if count != self._row_bytes:
+                    self._finish_row(start, row[0])
         self._is_slow = time.perf_counter() - begin_s > SLOW_WINDOW_S * len(starts)
 
     def _announce(self, starts: Sequence[int]) -> None:
