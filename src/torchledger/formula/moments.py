@@ -103,6 +103,16 @@ def draw_pieces(num_values: int) -> list[int]:
     return [*sizes, rest]
 
 
+def largest_draw(num_values: int) -> int:
+    """How many values of a matrix its largest piece has.
+
+    >>> [largest_draw(n) == max(draw_pieces(n)) for n in (40, 65_540, 2 * 65_536 + 15, 2 * 65_536 + 16)]
+    [True, True, True, True]
+    """
+    rest = num_values % _DRAWN_AT_ONCE
+    return num_values if num_values <= _DRAWN_AT_ONCE else _DRAWN_AT_ONCE + (rest if rest < 16 else 0)
+
+
 def drawing(own: Sequence[Parameter], buffers: Amount) -> tuple[Moment, ...]:
     """The drawing of first values: all parameters in FP32, and of one piece new values and two masks of a byte each.
 
@@ -118,7 +128,7 @@ def drawing(own: Sequence[Parameter], buffers: Amount) -> tuple[Moment, ...]:
     matrices = [each for each in own if each.total and len(each.shape) == 2 and "lora_b" not in each.name]
     if not matrices:
         return ()
-    piece = max(size for each in matrices for size in draw_pieces(each.num_elements))
+    piece = max(largest_draw(each.num_elements) for each in matrices)
     parts = {"parameters": 4 * sum(each.total for each in own), "buffers": buffers, "temporaries": 6 * piece}
     return (Moment("drawing of the first values", parts),)
 

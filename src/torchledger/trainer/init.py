@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from torchledger.formula.moments import draw_pieces
+from torchledger.formula.moments import draw_pieces, largest_draw
 from torchledger.spec import Recipe
 from torchledger.trainer.in_shares import put
 from torchledger.trainer.model import Transformer
@@ -192,13 +192,10 @@ def rehearse(model: Transformer, *, leave: Collection[str] = ()) -> None:
         model: whose parameters they are.
         leave: names of parameters that stay as they are.
     """
-    pieces = [
-        torch.split(parameter.view(-1), draw_pieces(parameter.numel()))
-        for name, parameter in model.named_parameters()
-        if name not in leave and _is_drawn(name, parameter) and _is_plain(parameter)
-    ]
-    if pieces:
-        largest = max((piece for each in pieces for piece in (each[0], each[-1])), key=torch.Tensor.numel)
+    drawn = [p for name, p in model.named_parameters() if name not in leave and _is_drawn(name, p) and _is_plain(p)]
+    if drawn:  # of one piece alone: a large model has millions, which hold nothing more
+        most = max(drawn, key=lambda parameter: largest_draw(parameter.numel()))
+        largest = most.view(-1)[: largest_draw(most.numel())]
         _draw_again(largest, 1.0, TRUNCATION, None)
 
 
