@@ -54,7 +54,7 @@ def _agree(spec, recipe, trace=None):
         assert max(moments.get("clipping", 0), moments["optimizer"]) == phases["optimizer"]
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=3, deadline=None, suppress_health_check=SLOW)
 @given(questions())
 def test_the_peak_by_formula_is_the_traced_one(question):
     _agree_where_drawn(*question)
@@ -67,7 +67,12 @@ def test_it_is_of_hundreds(question):
     _agree_where_drawn(*question)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+#: Some architectures stand for the others wherever proofs are left out.
+OFTEN = {"llama", "gpt2", "gemma 2", "deepseek", "qwen moe"}
+SOME = [pytest.param(s, id=s.name, marks=() if s.name in OFTEN else pytest.mark.proof) for s in SPECS]
+
+
+@pytest.mark.parametrize("spec", SOME)
 def test_of_every_architecture(spec):
     """BF16 under autocast, which makes most tensors, with AdamW's loop, whose temporaries overlap."""
     optimizer = OptimizerSpec(implementation="loop")

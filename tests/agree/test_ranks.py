@@ -1,5 +1,6 @@
 """Many ranks against one process, and what they send: by formula, by looking at one rank, and as counted."""
 
+import fcntl
 import itertools
 from dataclasses import replace
 
@@ -22,16 +23,21 @@ NAMES = [pytest.param(name, marks=pytest.mark.proof) if name in RARE else name f
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory, request):
-    """What every rank of every case that is asked for gave."""
+def ranked(tmp_path_factory, request, worker_id):
+    """What every rank of every case that is asked for gave. One worker of the tests does it for all."""
     items = (item for item in request.session.items if item.path == request.path)
     asked = {item.callspec.params["name"] for item in items if hasattr(item, "callspec")}
-    found = {}
-    for size in sorted({CASES[name][0] for name in asked}):
-        folder = tmp_path_factory.mktemp(f"ranks-{size}")
-        torch.multiprocessing.spawn(rank_of_all, (size, str(folder), asked), nprocs=size)
-        each = [torch.load(folder / str(rank), weights_only=True) for rank in range(size)]
-        found |= {name: [rank[name] for rank in each] for name in each[0]}
+    base, found = tmp_path_factory.getbasetemp(), {}
+    shared = base if worker_id == "master" else base.parent
+    with (shared / "ranks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for size in sorted({CASES[name][0] for name in asked}):
+            folder = shared / f"ranks-{size}"
+            if not folder.exists():
+                folder.mkdir()
+                torch.multiprocessing.spawn(rank_of_all, (size, str(folder), asked), nprocs=size)
+            each = [torch.load(folder / str(rank), weights_only=True) for rank in range(size)]
+            found |= {name: [rank[name] for rank in each] for name in each[0]}
     return found
 
 

@@ -10,12 +10,15 @@ from torchledger.trainer.interrupts import Interrupts
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_is_only_noted(number):
     """A signal inside becomes a number to read; afterwards the handlers are as before."""
-    before = signal.getsignal(number)
-    with Interrupts() as interrupts:
-        assert interrupts.received is None
-        os.kill(os.getpid(), number)
-        assert interrupts.received == number
-    assert signal.getsignal(number) is before
+    outside = signal.signal(number, signal.default_int_handler)  # the tests themselves may run under `nohup`
+    try:
+        with Interrupts() as interrupts:
+            assert interrupts.received is None
+            os.kill(os.getpid(), number)
+            assert interrupts.received == number
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, outside)
 
 
 def test_a_hang_up_that_is_ignored_stays_so():

@@ -245,6 +245,7 @@ def _save_and_load_kept_apart(rank, folder):
             torch.save(states, folder / f"{name}.pt")
 
 
+@pytest.mark.proof
 def test_states_that_are_not_as_large_as_their_parameter_come_back(tmp_path):
     """Of any optimizer and of adapters two ranks save what two ranks, and one process, go on from bit for bit."""
     on_two_ranks(_save_and_load_kept_apart, tmp_path)

@@ -16,7 +16,8 @@ Layouts, one model for search and full plan:
 stack.py, rules*.py, refusal.py   a training stack's own rules; why a layout cannot be, and what would help
 shard.py, block.py, exchange.py   the model as one rank runs it, and what ranks send each other
 flowing.py                        of that what a backward pass asks for where not all is trained
-rank_ledger.py, *_sums.py         the ledger of one rank, sends included, whatever the machine
+rank_ledger.py                    the ledger of one rank, sends included, whatever the machine
+tensor_sums.py, shard_sums.py, update_sums.py   what ranks send each other, by what they share
 assembly.py, stage.py             which blocks each pipeline rank holds
 constants.py, chipset.py, efficiency.py   seconds of a kernel; the few numbers that no data sheet gives
 fabric*.py, collective.py, host.py         seconds of a collective by algorithm, size and tier; links to the host
