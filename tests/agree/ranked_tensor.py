@@ -150,17 +150,11 @@ OFTEN = frozenset(
     {
         "by tokens, the loss in pieces",
         "by tokens, adapters run again",
-        "by tokens, the last layer alone trained",
         "by tokens, a mixture with biases",
-        "split, a norm over all heads",
-        "by tokens, a factored embedding",
         "by tokens, latent attention and a mixture, predicting further",
         "split, with dropout, run again",
-        "by tokens, with dropout",
         "split, in fp8",
-        "split, under adafactor",
         "shards by tokens, under adamw in 8 bit",
-        "shards by tokens, with adapters",
     }
 )
 RARELY = TENSOR_CASES.keys() - OFTEN
