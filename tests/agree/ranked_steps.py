@@ -7,6 +7,7 @@ import torch.distributed as dist
 from ranked_shards import RARE_SHARD_CASES, SHARD_CASES
 from ranked_tensor import TENSOR_CASES
 
+from torchledger.cli.torchrun import leave
 from torchledger.spec import (
     AttentionSpec,
     MlpSpec,
@@ -204,3 +205,4 @@ def rank_of_all(rank, size, folder, names):
                 require_layout(spec, recipe, strategy, ranks)
                 found[name] = steps(spec, recipe, strategy, ranks)
     torch.save(found, f"{folder}/{rank}")
+    leave(0)

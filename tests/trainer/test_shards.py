@@ -15,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from torchledger.cli.torchrun import leave
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe, Strategy
 from torchledger.trainer import shards
 from torchledger.trainer.checkpoint import (
@@ -29,6 +30,8 @@ from torchledger.trainer.errors import CheckpointError
 from torchledger.trainer.identity import Identity, numerics
 from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.optimizer import build_optimizer
+from torchledger.trainer.process_group import Crew, process_group
+from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.saving import Saver
 from torchledger.trainer.step import build_step, example_batch
 
@@ -116,11 +119,9 @@ def loaded(path, model, optimizer, group=None):
 def _process(rank, port, work, args):
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    try:
+    with process_group(Crew(Ranks(rank, 2, rank), store), torch.device("cpu")):
         work(rank, *args)
-    finally:
-        dist.destroy_process_group()
+    leave(0)
 
 
 def on_two_ranks(work, *args):

@@ -7,6 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from torchledger.cli.torchrun import leave
 from torchledger.meter.allocator import allocations
 from torchledger.tracer import Recorder
 
@@ -57,6 +58,7 @@ def measured_rank(rank, build, folder):
         step()
     torch.save((measured.peak_bytes, measured.end_bytes, collectives(recorder.trace())), f"{folder}/{rank}")
     dist.destroy_process_group()
+    leave(0)
 
 
 def collectives(trace):
