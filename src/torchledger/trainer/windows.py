@@ -44,6 +44,7 @@ class WindowReader:
         self._itemsize = token_file.header.itemsize
         self._start = token_file.payload_start
         self._buffer = np.empty((num_rows, length), token_file.dtype)
+        self._may_exceed = token_file.vocab_size <= np.iinfo(token_file.dtype).max
         token_file.require_unchanged()
         fd = os.open(token_file.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         self._close = weakref.finalize(self, os.close, fd)
@@ -68,7 +69,7 @@ class WindowReader:
         """
         self._fill(starts)
         rows = self._buffer[: len(starts)]
-        if self._token_file.vocab_size <= np.iinfo(rows.dtype).max and int(rows.max()) >= self._token_file.vocab_size:
+        if self._may_exceed and int(rows.max()) >= self._token_file.vocab_size:
             for start, row in zip(starts, rows, strict=True):
                 self._token_file.check_range(row, int(start))
         return rows
