@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,16 @@ _HOST_RANKS = 8  # GPUs of the hosts that are usual
     examples=(
         "torchledger launch run.toml                     as many ranks as the file's strategy has",
         "torchledger launch run.toml --ranks 4           replicas, where the file says nothing",
-        "torchledger launch run.toml --ranks 64 --per-host 8 --set strategy.shard_level=3",
+        "torchledger launch run.toml --ranks 64 --per-host 8 --head node0 --set strategy.shard_level=3",
         "torchledger plan llama-3-8b --on h100x8 --launch torchledger    from a plan",
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--ranks", type=click.IntRange(min=1), help="Processes, where the file's strategy does not say.")
 @click.option("--per-host", type=click.IntRange(min=1), help="Processes that one host starts.  [default: at most 8]")
+@click.option(
+    "--head", metavar="HOST[:PORT]", help="The host that all meet at.  [default: HEAD_NODE, as the shell has it]"
+)
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set one value of the configuration.")
 @click.option("--resume", is_flag=True, help="FILE is the folder of a run, which goes on.")
 @json_option
@@ -34,10 +38,13 @@ def command(file: Path, as_json: bool, **options: Any) -> None:
     """Print the command that starts a run on many ranks.
 
     FILE is a run's TOML. The layout is checked before anything is started: what these ranks cannot share, or what is
-    not built, is told with all of it at once. The command goes to stdout, so that a shell can run it.
+    not built, is told with all of it at once. The command goes to stdout, so that a shell can run it:
+    `eval "$(torchledger launch run.toml --ranks 2)"`. Hosts start it each, and meet at one of them.
     """
-    words, notes, num_ranks = _words(file, **options)
-    text = " ".join(word if "$" in word else shlex.quote(word) for word in words)
+    from torchledger.planner.launch import shell_word
+
+    words, notes, num_ranks = _words(file, options)
+    text = " ".join(map(shell_word, words))
     if as_json:
         question = {"file": str(file), "ranks": options["ranks"], "set": list(options["sets"])}
         show_json("launch", question, {"command": text, "words": list(words), "num_ranks": num_ranks}, notes)
@@ -47,15 +54,14 @@ def command(file: Path, as_json: bool, **options: Any) -> None:
     click.echo(text)
 
 
-def _words(
-    file: Path, ranks: int | None, per_host: int | None, sets: tuple[str, ...], resume: bool
-) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     from torchledger import spec as specs
     from torchledger.cli.runs import load_run_config
     from torchledger.planner.launch import torchrun_words
     from torchledger.trainer.layout import require_layout
     from torchledger.trainer.ranks import Ranks
 
+    ranks, sets, resume = options["ranks"], options["sets"], options["resume"]
     config = load_run_config(file / "config.toml" if resume else file, sets).value
     strategy = config.strategy
     if strategy.num_ranks == 1 and ranks is not None:
@@ -69,6 +75,15 @@ def _words(
     for each in sets:
         rest += ["--set", each]
     if num_ranks == 1:
-        return ("python", *rest), (), 1
-    starter, notes = torchrun_words(num_ranks, per_host or min(num_ranks, _HOST_RANKS))
-    return (*starter, *rest), notes, num_ranks
+        return (*_here("python"), *rest), (), 1
+    per_host, head = options["per_host"] or min(num_ranks, _HOST_RANKS), options["head"]
+    starter, notes = torchrun_words(num_ranks, per_host, job=config.name, **({} if head is None else {"head": head}))
+    return (*_here("torchrun"), *starter[1:], *rest), notes, num_ranks
+
+
+def _here(program: str) -> tuple[str, ...]:
+    """The program by its name where a shell finds this environment's, else as this Python runs it."""
+    found = shutil.which(program)
+    if found is not None and Path(found).parent.resolve() == Path(sys.executable).parent.resolve():
+        return (program,)
+    return (sys.executable,) if program == "python" else (sys.executable, "-m", "torch.distributed.run")

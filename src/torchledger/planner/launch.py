@@ -72,10 +72,10 @@ class Launch:
 
     @property
     def command(self) -> str:
-        """The command line as a shell reads it, one option a line; `$NAMES` stay for the shell to fill."""
+        """The command line as a shell reads it, one option a line; HEAD_NODE is left for the shell to fill."""
         lines, line = [], ""
         for word in self.words:
-            shown = word if "$" in word else shlex.quote(word)
+            shown = shell_word(word)
             if word.startswith("--") and line:
                 lines.append(line)
                 line = f"  {shown}"
@@ -111,7 +111,7 @@ def launch(
         raise PlanError(f"no launch flags for {target!r}; {near}there are {', '.join(TARGETS)}")
     facts = _facts()[target]
     said = _WRITERS[target](spec, recipe, strategy, facts)
-    starter, assumed = _starter(strategy.num_ranks, cluster, chips_per_host)
+    starter, assumed = _starter(strategy.num_ranks, cluster, chips_per_host, spec.name)
     if target == "torchledger" and strategy.num_ranks == 1:
         starter, assumed = ("python",), ()
     return Launch(
@@ -146,7 +146,9 @@ def default_launch(spec: ModelSpec, recipe: Recipe, strategy: Strategy, cluster:
     return replace(found, notes=(why, *found.notes))
 
 
-def _starter(num_ranks: int, cluster: Cluster, chips_per_host: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _starter(
+    num_ranks: int, cluster: Cluster, chips_per_host: int | None, job: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Torchrun's words, and what was assumed for them."""
     assumed: tuple[str, ...] = ()
     per_host = chips_per_host
@@ -156,27 +158,58 @@ def _starter(num_ranks: int, cluster: Cluster, chips_per_host: int | None) -> tu
         per_host = min(per_host, num_ranks)
         if num_ranks > per_host:
             assumed = (f"hosts have {per_host} chips each",)
-    words, notes = torchrun_words(num_ranks, per_host)
+    words, notes = torchrun_words(num_ranks, per_host, job=job)
     return words, (*assumed, *notes)
 
 
-def torchrun_words(num_ranks: int, per_host: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+#: The host that all others meet at; a shell where it is not set says so and starts nothing.
+_HEAD_NODE = "${HEAD_NODE:?}"
+_HEAD_PORT = 29500
+
+
+def torchrun_words(
+    num_ranks: int, per_host: int, *, job: str = "torchledger", head: str = _HEAD_NODE
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """How `torchrun` starts so many ranks on one host, and what there is to know.
+
+    Source: https://docs.pytorch.org/docs/2.13/elastic/run.html. On one host `--standalone` takes a port that is free,
+    so that two runs do not meet; hosts meet at one of them, under a name that other runs do not have.
+
+    Args:
+        num_ranks: of the run.
+        per_host: ranks that each host starts.
+        job: name of the run, under which hosts find each other.
+        head: the host that they meet at, `host` or `host:port`; left for the shell to fill where nothing is given.
 
     Raises:
         PlanError: hosts that the ranks do not fill.
 
     >>> torchrun_words(8, 8)
-    (('torchrun', '--nnodes=1', '--nproc-per-node=8'), ())
+    (('torchrun', '--standalone', '--nproc-per-node=8'), ())
+    >>> torchrun_words(16, 8, job="books", head="node0")[0][3:]
+    ('--rdzv-backend=c10d', '--rdzv-endpoint=node0:29500', '--rdzv-id=books')
     """
     if per_host < 1 or num_ranks % per_host:
         raise PlanError(f"{num_ranks} ranks do not fill hosts of {per_host} chips; say how many a host has")
     num_hosts = num_ranks // per_host
-    words = ["torchrun", f"--nnodes={num_hosts}", f"--nproc-per-node={per_host}"]
-    if num_hosts > 1:
-        words += ["--rdzv-backend=c10d", "--rdzv-endpoint=$HEAD_NODE:29500"]
-        return tuple(words), ("run it on every host, with HEAD_NODE set to the name of one of them",)
-    return tuple(words), ()
+    if num_hosts == 1:
+        return ("torchrun", "--standalone", f"--nproc-per-node={per_host}"), ()
+    words = ("torchrun", f"--nnodes={num_hosts}", f"--nproc-per-node={per_host}")
+    meeting = ("--rdzv-backend=c10d", f"--rdzv-endpoint={_endpoint(head)}", f"--rdzv-id={job}")
+    where = "where HEAD_NODE is set to the name of one of them" if head == _HEAD_NODE else f"of which {head} is one"
+    return (*words, *meeting), (f"run it on each of the {num_hosts} hosts, {where}",)
+
+
+def _endpoint(head: str) -> str:
+    """The host with a port: its own, or torchrun's usual one. An IPv6 address that has one is in brackets."""
+    host, _, port = head.rpartition(":")
+    has_port = port.isdecimal() and (":" not in host or host.endswith("]"))
+    return head if has_port else f"{head}:{_HEAD_PORT}"
+
+
+def shell_word(word: str) -> str:
+    """A word as a shell reads it: quoted, but for the name of the host that the shell fills in."""
+    return _HEAD_NODE.join(shlex.quote(part) if part else "" for part in word.split(_HEAD_NODE)) or "''"
 
 
 @cache

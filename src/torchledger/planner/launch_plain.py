@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
+from dataclasses import fields, replace
 from typing import Any
 
 from torchledger.planner.launch_said import Facts, Said, refuse_common, refuse_unless_alone
 from torchledger.planner.shard import micro_batch_size, num_micro_batches
-from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec import ModelSpec, OptimizerSpec, Recipe, Strategy
 
 _FSDP2 = '''\
 """Shards a model as planned: {title}."""
@@ -115,32 +117,35 @@ def torchledger(_spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Fac
     level = strategy.shard_level
     said.refuse_if(level in {1, 2}, f"train replicates (level 0) or shards all (level 3), and has no level {level}")
     said.refuse_if(strategy.overlap_tensor, "train cuts up no tensor parallel collective")
-    refuse_common(said, recipe)
-    said.refuse_if(recipe.optimizer.kind not in {"adamw", "sgd"}, f"train has no optimizer {recipe.optimizer.kind}")
-    said.refuse_if(recipe.precision not in {"fp32", "bf16"}, f"train has no precision {recipe.precision}")
-    settings = {
-        "batch_size": recipe.batch_size,
-        "accumulation_steps": num_micro_batches(recipe, strategy),
-        "sequence_length": recipe.sequence_length,
-        "precision": recipe.precision,
-        "recompute": recipe.recompute,
-        "attention": recipe.attention,
-        "num_tokens": recipe.num_tokens,
-        "optimizer.kind": recipe.optimizer.kind,
-        "recompute_layers": recipe.recompute_layers,
-        "recompute_every": recipe.recompute_every,
-    }
-    unsaid = {"num_tokens": 0, "recompute_layers": 0, "recompute_every": 1}
-    for name, value in settings.items():
-        if unsaid.get(name) != value:
-            said.flags += ["--set", f"recipe.{name}={value}"]
-    usual = Strategy()
-    for name in _LAYOUT:
-        value = getattr(strategy, name)
-        if value != getattr(usual, name):
-            said.flags += ["--set", f"strategy.{name}={str(value).lower()}"]
+    said.refuse_if(recipe.precision in _UNTRAINED, f"train has no precision {recipe.precision}")
+    said.refuse_if(recipe.offload_activations, "train keeps no activations in host memory")
+    said.refuse_if(recipe.offload_optimizer, "train moves no optimizer to host memory")
+    recipe = replace(recipe, accumulation_steps=num_micro_batches(recipe, strategy))
+    own = [each.name for each in fields(Recipe) if each.name != "optimizer"]
+    _say_settings(said, "recipe", (recipe, Recipe()), own, _ALWAYS)
+    kinds = [each.name for each in fields(OptimizerSpec)]
+    _say_settings(said, "recipe.optimizer", (recipe.optimizer, OptimizerSpec()), kinds, {"kind"})
+    _say_settings(said, "strategy", (strategy, Strategy()), _LAYOUT)
     return said
 
+
+def _say_settings(
+    said: Said, path: str, pair: tuple[Any, Any], names: Iterable[str], always: Collection[str] = ()
+) -> None:
+    """Say each of the fields that is not as usual, the second of the pair, or always is said: as `train` reads it."""
+    asked, usual = pair
+    for name in names:
+        value = getattr(asked, name)
+        if name in always or value != getattr(usual, name):
+            text = value if isinstance(value, str) else json.dumps(value)
+            said.flags += ["--set", f"{path}.{name}={text}"]
+
+
+#: Formats that the planner knows and the trainer does not.
+_UNTRAINED = frozenset({"fp16-master", "mxfp8", "nvfp4"})
+
+#: What is said of a recipe whatever it is, because a run's own file may say something else.
+_ALWAYS = frozenset({"batch_size", "accumulation_steps", "sequence_length", "precision", "recompute", "attention"})
 
 #: What a run's TOML says of a layout that train can run; micro-batches are said as accumulation steps.
 _LAYOUT = ("data_parallel", "shard_level", "shard_group", "reshard", "tensor_parallel", "sequence_parallel")
