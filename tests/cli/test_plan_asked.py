@@ -112,7 +112,40 @@ def test_rules_of_the_layout_are_told_beside_values_that_make_no_sense():
     assert "must be 0, 1, 2 or 3" in told
     assert "tensor_parallel 3 does not divide 32 attention heads" in told
     assert "no shard_level" not in told
-    assert "attention heads" not in mistakes("llama-3-8b", cluster="h100x48", tp="3", batch="0", stack="megatron")
+    told = mistakes("llama-3-8b", cluster="h100x48", tp="3", batch="0", stack="megatron")
+    assert "32 attention heads" in told  # whatever the batch is
+    assert "micro-batch" not in told  # what 0 sequences cannot be divided by, others may
+
+
+def test_values_of_a_wrong_type_hide_nothing_that_is_wrong_whatever_they_mean(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'preset = "gpt2"\n[recipe]\nbatch = 8\nbatch_size = -3\nsequence_length = 1.5\n[recipe.optimizer]\nbeta1 = 1.5'
+        '\n[strategy]\ntensor_parallel = 5\nmicro_batch_size = "two"\n[cluster]\non = "h100x7"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError) as refused:
+        read_layout(None, {"config_file": path})
+    assert [
+        (place, text.split(";")[0]) for place, text in refused.value.mistakes if not text.startswith("expected")
+    ] == [
+        ("recipe.batch", "unknown key"),
+        ("--sequence", "1.5 is not a count: it is not a whole number"),
+        ("--batch", "must be at least 1, is -3"),
+        ("recipe.optimizer.beta1", "must be at least 0 and below 1, is 1.5"),
+        ("", "tensor_parallel 5 on 7 chips"),
+        ("", "tensor_parallel 5 does not divide 12 attention heads"),
+        ("", "tensor_parallel 5 does not divide the MLP's width 3072"),
+    ]
+
+
+def test_a_rule_that_an_unread_value_may_keep_is_not_told(plan_file):
+    told = mistakes(None, config_file=plan_file, sets=("recipe.batch_size=half", "strategy.data_parallel=4"))
+    assert told.startswith("plan: --batch: ")  # 4 replicas may well divide the batch that was meant
+    told = mistakes(None, config_file=plan_file, sets=("model.attention.num_heads=many", "strategy.tensor_parallel=3"))
+    assert told.startswith("plan: 3 mistakes\n  model.attention.num_heads: expected a whole number, got 'many'")
+    assert "2 · tensor_parallel 3" in told  # ranks, of 8 chips
+    assert "tensor_parallel 3 does not divide the MLP's width 16" in told
 
 
 def test_seven_chips_are_no_multiple_of_eight():

@@ -88,6 +88,14 @@ def test_mistakes_of_sense_are_told_under_their_path(tmp_path):
     ]
 
 
+def test_a_value_of_a_wrong_type_hides_no_mistake_of_sense(tmp_path):
+    path = tmp_path / "odd.toml"
+    path.write_text('preset = "gpt2"\n[model]\nnum_layers = "12"\nhidden_size = 700\n', encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        read_model_file(path, presets.get)
+    assert [place for place, _ in refused.value.mistakes] == ["model.num_layers", "model.hidden_size"]
+
+
 def test_a_mistake_beside_tables_of_others_is_told_too(tmp_path):
     """The model's own mistakes are told even where others have tables in the file."""
     text = SMALL.replace("num_layers = 2", "num_layers = 2.5") + "[recipe]\nbatch_size = 8\n"

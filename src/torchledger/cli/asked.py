@@ -9,6 +9,7 @@ from typing import Any
 
 from torchledger import config, spec
 from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec.check_recipe import recipe_mistakes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,23 @@ def ask(name: str, options: Mapping[str, Any], sets: Sequence[str]) -> Asked:
                 inner = inner.setdefault(table, {})
             inner[field] = value
     defaults = Asked(model, Recipe(sequence_length=spec.default_sequence_length(model)))
-    asked = config.load(None, Asked, table={"recipe": recipe}, sets=sets, defaults=defaults).value
+    given: dict[str, Any] = {"table": {"recipe": recipe}, "sets": sets, "defaults": defaults}
+    try:
+        asked: Asked = config.load(None, Asked, **given).value
+    except config.ConfigError as error:
+        found = config.wrong_in_all(config.meant(None, Asked, **given), _mistakes)
+        raise config.ConfigError(error.source, [*error.mistakes, *found]) from None
+    if spec.check.mistakes(asked.model) and recipe_mistakes(asked.recipe, asked.model):
+        raise config.ConfigError("configuration", _mistakes(asked))
     spec.check.require(asked.model)
     spec.require_recipe(asked.recipe, asked.model)
     return asked
+
+
+def _mistakes(asked: Asked) -> list[tuple[str, str]]:
+    """What is wrong with model and recipe."""
+    found = [(f"model.{place}", message) for place, message in spec.check.mistakes(asked.model)]
+    return found + [(f"recipe.{place}", message) for place, message in recipe_mistakes(asked.recipe, asked.model)]
 
 
 def recipe_of(name: str) -> dict[str, Any]:

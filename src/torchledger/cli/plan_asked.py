@@ -23,6 +23,7 @@ from torchledger.planner.rules import refusals
 from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
 from torchledger.spec.check import Mistake
 from torchledger.spec.check_recipe import recipe_mistakes, strategy_mistakes
+from torchledger.spec.file import meant_models
 from torchledger.units import Count, parse_count
 
 _READ: Mapping[Kind, Callable[[str], Any]] = {"count": parse_count, "text": str, "flag": bool}
@@ -33,8 +34,10 @@ NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", 
 _NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
 #: Words of the napkin's that a recipe has two fields for; 0.9 is the momentum of nearly all who use one.
 _OPTIMIZERS: Mapping[str, dict[str, Any]] = {"sgd-momentum": {"kind": "sgd", "momentum": 0.9}}
-#: Fields of a recipe that rules of a layout read.
-_READ_BY_RULES = frozenset({"batch_size", "sequence_length", "accumulation_steps", "precision", "attention"})
+#: Fields of a recipe that rules of a layout divide, and what stands for them where they make no sense: 1 is a divisor
+#: of everything, 720,720 is divided by all small numbers.
+_SIZES = ("batch_size", "sequence_length", "accumulation_steps")
+_STAND_INS = (1, 720_720)
 _SHARED = {
     "recipe.num_tokens": "tokens",
     "recipe.precision": "precision",
@@ -122,17 +125,16 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     if model is not None and found is not None:
         table["recipe"] = {**recipe_of(model), **table["recipe"]}
     read = _typed(file, table, options.get("sets", ()), found, mistakes)
-    if read is None:
-        on = table["cluster"].get("on", written.get("cluster", {}).get("on", ""))
-        _cluster(ClusterTable(on=str(on)), mistakes, options.get("catalog_files", ()))
-        _refuse(mistakes)
-        raise AssertionError  # nothing read means a mistake
-    cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     given = _given(table, written, options.get("sets", ()))
+    if isinstance(read, tuple):
+        both = [(each.model if isinstance(each.model, ModelSpec) else found, each) for each in read]
+        if found is None and read:
+            both = [(each, read[0]) for each in _models(file, written)] + [(None, each) for each in read]
+        raise _told([*mistakes, *_however_meant(both, given, options)])
+    cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     asked = read.model if isinstance(read.model, ModelSpec) else found
     senseless = _sense(asked, read.recipe, _judged(read.strategy))
-    fixed = frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
-    searches = bool(options.get("search") or options.get("sizes")) or not fixed - NO_LAYOUT
+    fixed, searches = _fixed(given), _searches(given, options)
     if senseless and asked is not None and cluster is not None and not searches:
         mistakes += _beside(senseless, asked, read, cluster, given)
     mistakes += senseless
@@ -184,9 +186,14 @@ def _model(
     assert source is not None
     try:
         return spec.load(source)
-    except (SpecError, ConfigError) as error:
+    except ConfigError as error:
+        if name is not None or len(error.mistakes) == 1:
+            mistakes.append(("model", str(error)))
+        else:
+            mistakes += error.mistakes
+    except SpecError as error:
         mistakes.append(("model", str(error)))
-        return None
+    return None
 
 
 def _typed(
@@ -195,15 +202,67 @@ def _typed(
     sets: Iterable[str],
     model: ModelSpec | None,
     mistakes: list[Mistake],
-) -> PlanTable | None:
+) -> PlanTable | tuple[PlanTable, ...]:
+    """The tables as values; where they cannot be read, what they may mean."""
     length = Recipe().sequence_length if model is None else spec.default_sequence_length(model)
     defaults = PlanTable(model or "", recipe=Recipe(sequence_length=length, precision="bf16"))
+    given: dict[str, Any] = {"table": table, "sets": tuple(sets), "defaults": defaults}
     try:
-        return config.load(file, PlanTable, table=table, sets=tuple(sets), defaults=defaults).value
+        read: PlanTable = config.load(file, PlanTable, **given).value
     except ConfigError as error:
-        at = {place: message for place, message in mistakes if place == "model"}
-        mistakes += [each for each in error.mistakes if not (at and each[0].startswith("model"))]
-        return None
+        is_told = any(place.startswith("model") for place, _ in mistakes)
+        mistakes += [each for each in error.mistakes if not (is_told and each[0].startswith("model"))]
+    else:
+        return read
+    try:
+        return config.meant(file, PlanTable, **given)
+    except ConfigError:  # the file itself cannot be read, which has been told
+        return ()
+
+
+def _models(file: Path | None, written: Mapping[str, Any]) -> tuple[ModelSpec, ...]:
+    """What the file's model may mean where it cannot be read."""
+    return (
+        meant_models(file, spec.presets.get) if file is not None and isinstance(written.get("model"), Mapping) else ()
+    )
+
+
+def _however_meant(
+    readings: Sequence[tuple[ModelSpec | None, PlanTable]], given: frozenset[str], options: Mapping[str, Any]
+) -> list[Mistake]:
+    """What is wrong with a question whatever is meant by those of its values that cannot be read."""
+    if not readings:
+        return []
+    clusters: list[Mistake] = []
+    cluster = _cluster(readings[0][1].cluster, clusters, options.get("catalog_files", ()))
+    is_cluster_read = len({one.cluster for _, one in readings}) == 1
+    searches = _searches(given, options)
+
+    def sense(each: tuple[ModelSpec | None, PlanTable]) -> list[Mistake]:
+        model, read = each
+        return _sense(model, read.recipe, _judged(read.strategy))
+
+    def rules(each: tuple[ModelSpec | None, PlanTable]) -> list[Mistake]:
+        model, read = each
+        if model is None or cluster is None:
+            return []
+        return _beside(sense(each), model, read, cluster, given)
+
+    known = [each for each in readings if each[0] is not None]
+    found = config.wrong_in_all(readings, sense) + config.wrong_in_all(known, sense)
+    if is_cluster_read and not searches:
+        sound = [each for each in known if {*sense(each)} <= {*found}]  # what stands in makes sense itself
+        found += config.wrong_in_all(sound, rules)
+    return [*clusters, *dict.fromkeys(found)]
+
+
+def _fixed(given: frozenset[str]) -> frozenset[str]:
+    """Fields of the strategy that were given."""
+    return frozenset(place.removeprefix("strategy.") for place in given if place.startswith("strategy."))
+
+
+def _searches(given: frozenset[str], options: Mapping[str, Any]) -> bool:
+    return bool(options.get("search") or options.get("sizes")) or not _fixed(given) - NO_LAYOUT
 
 
 def _given(table: Mapping[str, Mapping[str, Any]], written: Mapping[str, Any], sets: Iterable[str]) -> frozenset[str]:
@@ -257,24 +316,36 @@ def _beside(
     for place, _ in senseless:
         room, name = place.split(".")[:2]
         wrong[room].add(name)
-    if "model" in wrong or wrong.get("recipe", set()) & _READ_BY_RULES:
+    if "model" in wrong:
         return []
     recipe = replace(read.recipe, **{name: getattr(Recipe(), name) for name in wrong.get("recipe", ())})
     strategy = replace(read.strategy, **{name: getattr(Strategy(), name) for name in wrong.get("strategy", ())})
-    filled = fill(recipe, strategy, cluster, given, searches=False)
-    broken = refusals(model, filled.recipe, filled.strategy, cluster)
-    return [("", each.text) for each in broken if not each.fields & wrong.get("strategy", set())]
+    sizes = [name for name in _SIZES if name in wrong.get("recipe", ())]
+    stood_in: list[dict[str, Any]] = [{name: size} for name in sizes for size in _STAND_INS]
+    recipes = [replace(recipe, **each) for each in stood_in]
+
+    def broken(recipe: Recipe) -> list[Mistake]:
+        filled = fill(recipe, strategy, cluster, given, searches=False)
+        found = refusals(model, filled.recipe, filled.strategy, cluster)
+        return [("", each.text) for each in found if not each.fields & wrong.get("strategy", set())]
+
+    return config.wrong_in_all(recipes or [recipe], broken)
 
 
 def _refuse(mistakes: Iterable[Mistake]) -> None:
-    """All mistakes in one message, each by the flag that sets its field.
+    """Refuse mistakes, all in one message.
 
     Raises:
         ConfigError: there is one.
     """
-    told = list(dict.fromkeys((_FLAGS.get(place, place), message) for place, message in mistakes))
-    if told:
-        raise ConfigError("plan", told)
+    found = list(mistakes)
+    if found:
+        raise _told(found)
+
+
+def _told(mistakes: Iterable[Mistake]) -> ConfigError:
+    """The message with all mistakes, each by the flag that sets its field."""
+    return ConfigError("plan", list(dict.fromkeys((_FLAGS.get(place, place), message) for place, message in mistakes)))
 
 
 def typed_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,11 @@ kept as written, so it is relative to where the command runs. A `ValueError` rai
 collected with its path like any other mistake.
 
 *Messages.* `ConfigError` prints one line per mistake, `path: what is wrong; what to do [file:line]`, and has them as
-data in `.mistakes`.
+data in `.mistakes`. What is wrong with values that could be read is told beside those that could not: it is judged in
+every reading that the configuration may have (`meant`).
 
     load.py        load: the whole way from files to a value
+    meant.py       stand-ins for what could not be read, and what is wrong in spite of them
     source.py      files, extends, merging, origins
     override.py    --set
     lines.py       on which line a key stands
@@ -30,7 +32,8 @@ data in `.mistakes`.
 """
 
 from torchledger.config.error import ConfigError, closest, did_you_mean
-from torchledger.config.load import Loaded, load
+from torchledger.config.load import Loaded, load, meant
+from torchledger.config.meant import wrong_in_all
 from torchledger.config.schema import describe_fields, schema
 from torchledger.config.source import read_file
 from torchledger.config.write import leaves, to_dict, to_toml
@@ -43,8 +46,10 @@ __all__ = [
     "did_you_mean",
     "leaves",
     "load",
+    "meant",
     "read_file",
     "schema",
     "to_dict",
     "to_toml",
+    "wrong_in_all",
 ]

@@ -1,16 +1,17 @@
-"""`load`: files, tables and `--set` to one typed value, with the origin of everything in it."""
+"""`load`: files, tables and `--set` to one typed value, with the origin of everything in it; `meant`: with mistakes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from torchledger.config.error import ConfigError
+from torchledger.config.meant import readings, wrong_in_all
 from torchledger.config.override import read_sets
-from torchledger.config.place import Place, dotted
+from torchledger.config.place import Place, dotted, undotted
 from torchledger.config.source import Source, read_file, read_table
-from torchledger.config.structure import FAILED, Reading, field_types, settable_fields, structure
+from torchledger.config.structure import FAILED, MISTAKES, Reading, default_of, field_types, settable_fields, structure
 from torchledger.config.wording import bare, members
 from torchledger.config.write import leaves
 
@@ -57,13 +58,11 @@ def load(
     Raises:
         ConfigError: with every mistake in it. A `ValueError` of a dataclass's `__post_init__` is one of them.
     """
-    source, files = (Source(), ()) if path is None else read_file(Path(path))
-    if table is not None:
-        source = source.under(read_table(table, TABLE_ORIGIN))
-    overrides, set_mistakes = read_sets(sets)
-    source = source.under(overrides)
+    source, files, set_mistakes = _gathered(path, table, sets)
     reading = Reading(source, _names(cls), [])
     value = structure(source.table, cls, (), reading, defaults)
+    if reading.mistakes and hasattr(cls, MISTAKES):
+        _judge(reading, cls, defaults)
     mistakes = [*set_mistakes, *((dotted(place), message) for place, message in reading.mistakes)]
     if mistakes or value is FAILED:
         raise ConfigError(str(path) if path is not None else "configuration", mistakes)
@@ -71,6 +70,58 @@ def load(
         dotted(place): (source.gives(place) and source.origin(place)) or DEFAULT_ORIGIN for place, _ in leaves(value)
     }
     return Loaded(value, MappingProxyType(origins), MappingProxyType(source.table), files)
+
+
+def meant(
+    path: Path | str | None,
+    cls: type[Configured],
+    *,
+    table: Mapping[str, Any] | None = None,
+    sets: Sequence[str] = (),
+    defaults: Configured | None = None,
+) -> tuple[Configured, ...]:
+    """What a configuration that `load` refuses may mean (`meant.py`): what is wrong in all readings can be told, too.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    return readings(_gathered(path, table, sets)[0], cls, defaults)
+
+
+def _gathered(
+    path: Path | str | None, table: Mapping[str, Any] | None, sets: Sequence[str]
+) -> tuple[Source, tuple[Path, ...], list[tuple[str, str]]]:
+    """Raw values of all that was given, the files, and what is wrong with `sets`."""
+    source, files = (Source(), ()) if path is None else read_file(Path(path))
+    if table is not None:
+        source = source.under(read_table(table, TABLE_ORIGIN))
+    overrides, mistakes = read_sets(sets)
+    return source.under(overrides), files, mistakes
+
+
+def _judge(reading: Reading, cls: Any, defaults: Any) -> None:
+    """Note what a class finds wrong with its values whatever is meant by tables that could not be read."""
+    variants: list[dict[str, Any]] = [{}]
+    others: list[dict[str, Any]] = []
+    types, source = field_types(cls), reading.source
+    for field in settable_fields(cls):
+        default = default_of(field) if defaults is None else getattr(defaults, field.name)
+        if field.name not in source.table:
+            found: tuple[Any, ...] = () if default is MISSING else (default,)
+        else:
+            raw, kind = source.table[field.name], types[field.name]
+            made = structure(raw, kind, (field.name,), reading.aside(), default)
+            inner: Any = next((each for each in map(bare, members(kind)) if is_dataclass(each)), None)
+            within = Source(raw, {}, {at[1:]: text for at, text in source.texts.items() if at[0] == field.name})
+            found = (made,) if made is not FAILED else () if inner is None else readings(within, inner, default)
+        if found:
+            variants[0][field.name] = found[0]
+            others += [{field.name: each} for each in found[1:]]
+    variants += [variants[0] | each for each in others]
+    for where, message in wrong_in_all(variants, getattr(cls, MISTAKES)):
+        aside = reading.aside()
+        aside.fail(undotted(where), message)
+        reading.mistakes.extend(each for each in aside.mistakes if each not in reading.mistakes)
 
 
 def _names(cls: Any) -> dict[str, list[str]]:

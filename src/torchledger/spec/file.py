@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchledger.config import ConfigError, did_you_mean, load, read_file
-from torchledger.spec.check import mistakes
+from torchledger.config import ConfigError, did_you_mean, load, meant, read_file, wrong_in_all
+from torchledger.spec.check import Mistake, mistakes
 from torchledger.spec.model import ModelSpec, SpecError
 
 
@@ -49,11 +49,32 @@ def read_model_file(path: Path, preset: Callable[[str], ModelSpec]) -> ModelSpec
         tables = [key for key, value in table.items() if isinstance(value, Mapping)]
         hint = f"; {did_you_mean('model', tables)}" if tables else ""
         raise ConfigError(str(path), [("model", f"the table [model] is missing, and so is `preset`{hint}")])
-    spec = _typed(path, table, base)
-    found = mistakes(spec)
+    given, defaults, is_whole = _given(path, table, base)
+    source = path if is_whole else None  # where the file has tables of others, messages name the file but no line
+    try:
+        spec = load(source, ModelFile, table=given, defaults=defaults).value.model
+    except ConfigError as error:
+        found = wrong_in_all(meant(source, ModelFile, table=given, defaults=defaults), _mistakes)
+        raise ConfigError(str(path), [*error.mistakes, *found]) from None
+    found = _mistakes(ModelFile(spec))
     if found:
-        raise ConfigError(str(path), [(f"model.{place}", message) for place, message in found])
+        raise ConfigError(str(path), found)
     return spec
+
+
+def meant_models(path: Path, preset: Callable[[str], ModelSpec]) -> tuple[ModelSpec, ...]:
+    """What a file that `read_model_file` refuses for its form may mean (`config.meant`); none where that is unknown."""
+    try:
+        table = read_file(path)[0].table
+        given, defaults, is_whole = _given(path, table, _base(path, table, preset))
+        found = meant(path if is_whole else None, ModelFile, table=given, defaults=defaults)
+    except ConfigError:
+        return ()
+    return tuple(each.model for each in found)
+
+
+def _mistakes(read: ModelFile) -> list[Mistake]:
+    return [(f"model.{place}", message) for place, message in mistakes(read.model)]
 
 
 def named_model(path: Path) -> str | None:
@@ -81,8 +102,10 @@ def _base(path: Path, table: Mapping[str, Any], preset: Callable[[str], ModelSpe
         raise ConfigError(str(path), [("preset", str(error))]) from None
 
 
-def _typed(path: Path, table: Mapping[str, Any], base: ModelSpec | None) -> ModelSpec:
-    """The typed model; where the file has tables of others, messages name the file but no line."""
+def _given(
+    path: Path, table: Mapping[str, Any], base: ModelSpec | None
+) -> tuple[dict[str, Any] | None, ModelFile | None, bool]:
+    """What to read beside or in place of the file, the defaults, and whether the file is read itself."""
     defaults = None if base is None else ModelFile(replace(base, name=path.stem), base.name)
     model = table.get("model")
     named = base is not None or not isinstance(model, Mapping) or "name" in model
@@ -90,10 +113,7 @@ def _typed(path: Path, table: Mapping[str, Any], base: ModelSpec | None) -> Mode
     others = {key for key, value in table.items() if isinstance(value, Mapping) or _is_of_a_run(table)}
     mine = {key: value for key, value in table.items() if key in {"model", "preset"} or key not in others}
     if len(mine) == len(table):
-        return load(path, ModelFile, table=name, defaults=defaults).value.model
+        return name, defaults, True
     if not named:
         mine["model"] = {"name": path.stem, **mine["model"]}
-    try:
-        return load(None, ModelFile, table=mine, defaults=defaults).value.model
-    except ConfigError as error:
-        raise ConfigError(str(path), error.mistakes) from None
+    return mine, defaults, False
