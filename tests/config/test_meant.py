@@ -64,6 +64,11 @@ def test_a_rule_that_reads_an_unread_value_is_silent(heads):
     assert wrong({"heads": given | {"kind": "latent"}, "hidden_size": 7}) == []
 
 
+def test_a_field_whose_name_was_misspelt_may_have_any_value():
+    table = {"heads": {"num_head": 5, "kind": "latent"}, "hidden_sizes": 25}
+    assert wrong(table) == []
+
+
 def test_a_table_that_is_none_or_is_missing_is_stood_in_for_as_a_whole():
     assert wrong({"heads": 3, "is_tied": True}) == [("is_tied", "is not built"), ("heads.kind", "full is not built")]
     assert ("is_tied", "is not built") in wrong({"is_tied": True})

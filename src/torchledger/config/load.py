@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from torchledger.config.error import ConfigError
+from torchledger.config.error import ConfigError, closest
 from torchledger.config.meant import readings, wrong_in_all
 from torchledger.config.override import read_sets
 from torchledger.config.place import Place, dotted, undotted
@@ -104,7 +104,10 @@ def _judge(reading: Reading, cls: Any, defaults: Any) -> None:
     variants: list[dict[str, Any]] = [{}]
     others: list[dict[str, Any]] = []
     types, source = field_types(cls), reading.source
+    suggested = {closest(key, types) for key in source.table if key not in types} - source.table.keys()
     for field in settable_fields(cls):
+        if field.name in suggested:
+            continue  # it was probably given under a misspelt name
         default = default_of(field) if defaults is None else getattr(defaults, field.name)
         if field.name not in source.table:
             found: tuple[Any, ...] = () if default is MISSING else (default,)

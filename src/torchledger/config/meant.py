@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, is_dataclass
 from typing import Any, Final, TypeVar
 
+from torchledger.config.error import closest
 from torchledger.config.place import Place
 from torchledger.config.source import Source
 from torchledger.config.structure import FAILED, Reading, default_of, field_types, settable_fields, structure
@@ -49,6 +50,10 @@ def readings(source: Source, cls: type[Configured], defaults: Any) -> tuple[Conf
                 return ()
             if kind is not None:
                 unread[field] = kind
+            elif (near := _near(cls, field)) is not None and _is_absent(
+                table, near
+            ):  # the field that an unknown key was probably meant for
+                unread[near] = _field_at(cls, near)[1]
             stand_in = _GONE if kind is None else next(iter(_stand_ins(kind)), _GONE)
             is_last_resort = kind is not None and field in places and _is_absent(table, field)
             table = _with(table, field, stand_in if is_last_resort else _GONE)
@@ -92,6 +97,15 @@ def _field_at(kind: Any, place: Place) -> tuple[Place, Any]:
         if kind is None:
             break
     return within, kind
+
+
+def _near(cls: Any, place: Place) -> Place | None:
+    """The field beside an unknown key that is spelt like it."""
+    *above, key = place
+    kind = _field_at(cls, tuple(above))[1] if above else cls
+    inner = next((each for each in map(bare, members(kind)) if is_dataclass(each)), None)
+    close = None if inner is None else closest(str(key), [field.name for field in settable_fields(inner)])
+    return None if close is None else (*above, close)
 
 
 def _stand_ins(kind: Any) -> Iterator[Any]:
