@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(STAMP)  ## the main job: predict, train, measure and reconcile a small language model
-	$(BIN)/torchledger prepare stdlib --out data/stdlib
+	$(BIN)/torchledger prepare stdlib --out data/stdlib --force
 	$(BIN)/torchledger train
 
 test: lint types imports check-tests  ## format, lint, types, import contracts, tests

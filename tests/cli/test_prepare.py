@@ -26,6 +26,17 @@ def test_identical_work_is_reused(ask, texts, tmp_path):
     assert ask(*words).json["answer"]["reused"] is True
 
 
+def test_other_data_in_the_folder_is_replaced_only_by_force(ask, texts, tmp_path):
+    """Exit code 2 and the way out; with --force the folder has the new data."""
+    words = ("prepare", texts, "--out", tmp_path / "data", "--tokenizer", "bytes", "--json")
+    assert ask(*words).code == 0
+    refused = ask(*words, "--seed", 7)
+    assert refused.code == 2
+    assert "has prepared data in it already" in refused.err
+    assert "--force" in refused.err
+    assert ask(*words, "--seed", 7, "--force").json["answer"]["reused"] is False
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -122,7 +122,7 @@ def test_a_run_far_too_large_is_refused_without_taking_memory(ask, here, free):
     large = ("--set", "recipe.batch_size=65536", "--set", "recipe.sequence_length=512")
     text = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(2000))
     (here / "text.txt").write_text(text)
-    assert ask("prepare", "text.txt", "--out", "data", "--tokenizer", "bytes").code == 0
+    assert ask("prepare", "text.txt", "--out", "data", "--tokenizer", "bytes", "--force").code == 0
     wide = (here / "tiny.toml").read_text().replace("hidden_size = 8", "hidden_size = 4096")
     (here / "wide.toml").write_text(wide)
     free(2**26)

@@ -103,7 +103,7 @@ def test_any_other_input_is_prepared_anew(source, tmp_path, change):
         (source / "00.py").write_text(change.pop("text"))
     if change.pop("missing", False):
         first.train_path.unlink()
-    again = prepare(source, tmp_path / "out", tokenizer="bytes", **change)
+    again = prepare(source, tmp_path / "out", tokenizer="bytes", replacing=True, **change)
     assert not again.reused
     assert load_prepared(tmp_path / "out") == again
 
@@ -217,7 +217,7 @@ def test_failure_leaves_the_earlier_preparation(source, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(source, tmp_path / "out", tokenizer="bytes", seed=5, progress=interrupt)
+        prepare(source, tmp_path / "out", tokenizer="bytes", seed=5, replacing=True, progress=interrupt)
     assert load_prepared(tmp_path / "out") == first
     assert not list((tmp_path / "out").glob(".*"))
 
@@ -246,7 +246,7 @@ from torchledger.trainer import prepare as room
 def kill(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(room, sys.argv[3], kill)
-room.prepare(Path(sys.argv[1]), Path(sys.argv[2]), tokenizer="bytes", seed=5)
+room.prepare(Path(sys.argv[1]), Path(sys.argv[2]), tokenizer="bytes", seed=5, replacing=True)
 """
 
 

@@ -41,13 +41,15 @@ if TYPE_CHECKING:
     "--text-field", default="text", show_default=True, help="Field of JSON lines or column of a table to read."
 )
 @click.option("--workers", type=click.IntRange(1), help="Processes that encode; one a core where it pays.")
+@click.option("--force", is_flag=True, help="Replace what else is prepared in the folder.")
 @json_option
 def command(**options: Any) -> None:
     """Make token files from a folder or a file: text, JSON lines, Parquet, Arrow, gzip, zstd.
 
     SOURCE is `stdlib` (the .py files of Python's standard library on this machine), a folder (also one that the
     `datasets` library saved), or one file. An identical preparation that is there already is reused, and one that was
-    interrupted goes on; the result is the same to the byte, for any number of workers.
+    interrupted goes on; the result is the same to the byte, for any number of workers. A folder with other data in it
+    is refused, unless --force replaces it.
     """
     from torchledger.trainer.prepare import prepare
 
@@ -62,6 +64,7 @@ def command(**options: Any) -> None:
             seed=options["seed"],
             text_field=options["text_field"],
             num_workers=options["workers"],
+            replacing=options["force"],
             progress=progress,
         )
     finally:

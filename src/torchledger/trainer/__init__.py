@@ -11,6 +11,7 @@
 
     data     prepare, prepared, sources, split, pieces     text to token files
              containers, records, encoding, unfinished     tables and compressed text, workers, going on after a kill
+             occupied                                      what a preparation would write over
              tokenizer, entropy, survey
              run_data                                      what a run reads: a prepared folder or a token file
              tokenfile, tokenheader, tokenwriter, durable  the files
@@ -42,6 +43,7 @@
     ranks    ranks, layout, process_group                  which process of how many, what each runs
              agreement, lost_ranks, launcher               what one finds all act on; the end of another, of torchrun
              parallel, parallel_data, parallel_tensor      a model spread over them
+             key_value_heads                               of fewer heads than ranks, who has which
              parallel_stream, parallel_table, parallel_head, parallel_norm
                                                            what ranks that split matrices tell each other
              held                                          what a rank computes with of a parameter

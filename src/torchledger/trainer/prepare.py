@@ -18,6 +18,7 @@ from torchledger.trainer import durable
 from torchledger.trainer.encoding import encode_groups, groups
 from torchledger.trainer.entropy import unigram_counts, unigram_cross_entropy, unigram_entropy
 from torchledger.trainer.locks import Taken, alone
+from torchledger.trainer.occupied import require_free
 from torchledger.trainer.pieces import Piece, pieces
 from torchledger.trainer.prepared import (
     SOURCES_NAME,
@@ -78,13 +79,15 @@ def prepare(
     seed: int = 0,
     text_field: str = "text",
     num_workers: int | None = None,
+    replacing: bool = False,
     progress: Progress | None = None,
 ) -> PreparedData:
     """Turn text into `train.tokens`, `validation.tokens` and `tokenizer.json` in `out_dir`.
 
-    `prepare.json` and `sources.json` beside them say what they are. An identical preparation found there is reused, and
-    another one is replaced. One that was killed or interrupted goes on where it last wrote down how far it was; the
-    result is the same to the byte, as it is for any number of workers.
+    `prepare.json` and `sources.json` beside them say what they are. An identical preparation found there is reused;
+    another one, or files of these names that are something else, are replaced only if told. One that was killed or
+    interrupted goes on where it last wrote down how far it was; the result is the same to the byte, as it is for any
+    number of workers.
 
     Memory: the longest record (see `records`), a few megabytes of text a worker, and 8 bytes a document.
 
@@ -98,13 +101,14 @@ def prepare(
         seed: of the split.
         text_field: the field of JSON lines, or the column of a table, that has the text.
         num_workers: processes that encode; nothing takes one a core, and little text this process alone.
+        replacing: whether what else stands in `out_dir` under the names of these files is replaced.
         progress: called with (bytes done, bytes in all, what is being done: `reading`, `training the tokenizer` or
             `encoding`), to draw a bar.
 
     Raises:
         PrepareError: no text, too little text, a fraction or vocabulary out of range, a full disk, a folder that cannot
-            be written to, or that another process prepares (its number and host are told). Files already in `out_dir`
-            are replaced only when the new ones are whole.
+            be written to, that has other data in it, or that another process prepares (its number and host are told).
+            Files already in `out_dir` are replaced only when the new ones are whole.
     """
     _require_possible(validation_fraction, num_workers)
     folder = Path(out_dir)
@@ -116,11 +120,15 @@ def prepare(
         reused = _find_earlier(folder, inputs_hash)
         if reused is not None:
             return reused
+        if not replacing:
+            require_free(folder, inputs_hash, sources.sha256)
         folder.mkdir(parents=True, exist_ok=True)
         with _alone_in(folder):
             reused = _find_earlier(folder, inputs_hash)  # another process may have finished it meanwhile
             if reused is not None:
                 return reused
+            if not replacing:
+                require_free(folder, inputs_hash, sources.sha256)
             split = choose_split(sources, validation_fraction, seed)
             work = _Work(sources, split, text_field, folder, inputs_hash, num_workers or _workers(sources), progress)
             return _prepare(str(source), work, choice)
@@ -243,7 +251,8 @@ def _prepare(source: str, work: _Work, choice: _Choice) -> PreparedData:
         tokenizer, assumptions = _make_tokenizer(work, choice)
     else:
         tokenizer, assumptions = parse_tokenizer(earlier.tokenizer), earlier.assumptions
-    sizes = _write_tokens(work, tokenizer, Journal(folder, work.inputs_hash, tokenizer, assumptions), earlier)
+    journal = Journal(folder, work.inputs_hash, tokenizer, assumptions)
+    sizes = _write_tokens(work, tokenizer, journal, earlier)
     rows = {
         "schema": "torchledger.sources/1",
         "kind": sources.kind,
@@ -283,6 +292,7 @@ def _prepare(source: str, work: _Work, choice: _Choice) -> PreparedData:
         versions=_versions(),
     )
     data.save()
+    journal.close()
     return data
 
 
@@ -330,10 +340,10 @@ def _write_tokens(work: _Work, tokenizer: Tokenizer, journal: Journal, earlier: 
             if part.num_tokens == 0:
                 journal.close()
                 raise PrepareError(f"too little text: none of its {work.sources.num_bytes} bytes is left for {words}")
-        # From here until the summary is written anew, the folder is known not to be whole.
+        # From here until the summary is written anew, the folder is known not to be whole, and whose it is.
+        journal.begin_anew()
         (work.folder / SUMMARY_NAME).unlink(missing_ok=True)
         save_tokenizer(tokenizer, work.folder / TOKENIZER_NAME)
-        journal.close()
     return sizes[0], sizes[1]
 
 

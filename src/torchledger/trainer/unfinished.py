@@ -77,6 +77,14 @@ class Journal:
         durable.write_text(self._path, json.dumps(asdict(done)))
         self._last = time.monotonic()
 
+    def begin_anew(self) -> None:
+        """Write down whose the folder is, and that nothing of it is to be kept: whatever happens, all is encoded again.
+
+        Raises:
+            OSError: a full disk.
+        """
+        durable.write_text(self._path, json.dumps(asdict(Unfinished(*self._fixed, 0, (0, 0), (0, 0), (0, 0)))))
+
     def close(self) -> None:
         """The preparation is done, or begins anew."""
         self._path.unlink(missing_ok=True)
