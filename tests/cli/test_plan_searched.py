@@ -108,6 +108,25 @@ def test_failures_of_a_whole_cluster_are_of_one_size(ask, question):
     assert ask(*question, "--sizes", "4", "--failure-every", "12h").code == 0
 
 
+def test_precision_and_offload_are_axes(ask, question):
+    """Either option searches; points multiply with its choices, and the screen names what a layout has of them."""
+    alone = ask(*question, "--json").json["answer"]["search"]
+    words = ("--search-precision", "bf16,fp8", "--search-offload", "none,optimizer")
+    found = ask(*question, "--tp", "1", *words, "--json").json["answer"]["search"]
+    assert found["axes"]["precision"] == "bf16, fp8"
+    assert found["axes"]["offload"] == "nothing; optimizer"
+    assert (
+        found["num_considered"]
+        == found["num_points"]
+        == 4 * ask(*question, "--search", "--tp", "1", "--json").json["answer"]["search"]["num_points"]
+        < 4 * alone["num_points"]
+    )
+    assert any(each["offload_optimizer"] for each in found["pareto_memory"])
+    out = ask(*question, *words).out
+    assert " offload optimizer" in out
+    assert "--precision says otherwise" not in out
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_long_search_shows_how_far_it_is(ask, question, monkeypatch, is_terminal):
     """With a clock of a second a look there is a bar on a terminal, taken away at the end; in a log nothing."""

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from torchledger.cli.plan_recipes import recipes_of
 from torchledger.machine import parse_cluster
 from torchledger.planner import plan as planning
 from torchledger.planner.bound import floor_s, floors, smallest_split
@@ -217,32 +218,29 @@ class Bold:
         return bolder
 
 
-def both_ways(question, by=1.0):
+def both_ways(question, by=1.0, recipes=()):
     """(best, front) of the search and of every point."""
     estimator, base, axes = question
-    costs = LayoutCosts(estimator, base, axes)
-    asked = costs if by == 1.0 else Bold(costs, by)
-    recipe = estimator.recipe
-    found = search(
-        estimator.spec,
-        (recipe,),
-        estimator.cluster,
-        lambda _recipe, _cluster: asked,
-        base=base,
-        axes=axes,
-        num_best=8,
-    )
-    grid = Grid(estimator.spec, recipe.batch_size, estimator.cluster.num_chips, base, axes)
+    spec, cluster, recipes = estimator.spec, estimator.cluster, recipes or (estimator.recipe,)
+
+    def costs_of(recipe, cluster):
+        costs = LayoutCosts(Estimator(spec, recipe, cluster), base, axes)
+        return costs if by == 1.0 else Bold(costs, by)
+
+    found = search(spec, recipes, cluster, costs_of, base=base, axes=axes, num_best=8)
+    grid = Grid(spec, recipes[0].batch_size, cluster.num_chips, base, axes)
     points = []
-    for split, size in product(grid.splits(), grid.micro_batch_sizes):
-        for shape, order, sharding in product(grid.shapes(split), grid.orders(split), grid.shardings(split)):
+    for (variant, recipe), split in product(enumerate(recipes), grid.splits()):
+        costs = LayoutCosts(Estimator(spec, recipe, cluster), base, axes) if split == next(grid.splits()) else costs
+        choices = product(grid.micro_batch_sizes, grid.shapes(split), grid.orders(split), grid.shardings(split))
+        for size, shape, order, sharding in choices:
             strategy = grid.strategy(split, size, shape, order, sharding)
             if list(costs.refusals(strategy)):
                 continue
             own = replace(recipe, recompute=shape.recompute)
             estimate = costs.estimate(strategy, shape.recompute)
-            points.append((estimate.step_s, estimate.peak_bytes, plainness(strategy, own, 0), strategy, own))
-    fitting = sorted(each for each in points if each[1] <= costs.capacity_bytes)
+            points.append((estimate.step_s, estimate.peak_bytes, plainness(strategy, own, variant), strategy, own))
+    fitting = sorted(each for each in points if each[1] <= estimator.capacity_bytes)
     front, least = [], None
     for _, peak, _, strategy, own in fitting:
         if least is None or peak < least:
@@ -258,6 +256,25 @@ def test_the_search_over_real_costs_is_that_of_every_point(seed):
     got, expected, found = both_ways(small_question(seed))
     assert got == expected
     assert found.num_considered == found.num_points
+
+
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof)]
+)
+def test_precisions_and_offload_are_searched_as_every_point_of_them(seed):
+    """Two precisions, each with all four ways to offload, in one search: ranking and front are those of all points."""
+    question = small_question(seed)
+    recipes = recipes_of(
+        question[0].recipe,
+        {"search_precision": "bf16-master,fp32", "search_offload": "none,optimizer,activations,both"},
+    )
+    got, expected, found = both_ways(question, recipes=recipes)
+    assert got == expected
+    assert found.num_considered == found.num_points == 8 * both_ways(question)[2].num_points
+    assert found.axes[-2:] == (
+        ("precision", "bf16-master, fp32"),
+        ("offload", "nothing; optimizer; 100% of activations; 100% of activations and optimizer"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ _SHARED = {"--zero", "--sequence", "--batch"}
         "torchledger plan llama-3-8b --on h100x8 --zero 3 --recompute full --tokens 15B   a layout",
         "torchledger plan llama-3-70b --on h100x64 --tp 8 --pp 2 --zero 1 --sequence-parallel --timeline step.json",
         "torchledger plan gpt2 --on h100x8 --batch 64   the best layout",
+        "torchledger plan llama-3-70b --on h100x16 --search-precision bf16,fp8 --search-offload none,optimizer",
         "torchledger plan --config plan.toml   model, recipe, strategy and cluster of one file",
         "torchledger plan palm-540b --audit-mfu --on 'tpu v4 x6144' --tokens-per-s 238.3k --printed-mfu 46.2%",
     ),

@@ -29,6 +29,8 @@ from torchledger.units import Count, parse_count
 _READ: Mapping[Kind, Callable[[str], Any]] = {"count": parse_count, "text": str, "flag": bool}
 #: Fields of a strategy that say nothing of its layout: with these alone it is searched for.
 NO_LAYOUT = frozenset({"stack", "micro_batch_size", "overlap_data", "overlap_tensor", "prefetch", "vocab_parallel"})
+#: Options that ask for a search even of a layout that is given.
+_SEARCHING = ("search", "sizes", "search_precision", "search_offload")
 #: Options of the napkin that a layout answers itself, or has other words for.
 NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", "activations", "tokens_per_chip")
 _NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
@@ -126,6 +128,7 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
         table["recipe"] = {**recipe_of(model), **table["recipe"]}
     read = _typed(file, table, options.get("sets", ()), found, mistakes)
     given = _given(table, written, options.get("sets", ()))
+    given |= {"recipe.precision"} if options.get("search_precision") else set()
     if isinstance(read, tuple):
         both = [(each.model if isinstance(each.model, ModelSpec) else found, each) for each in read]
         if found is None and read:
@@ -262,7 +265,7 @@ def _fixed(given: frozenset[str]) -> frozenset[str]:
 
 
 def _searches(given: frozenset[str], options: Mapping[str, Any]) -> bool:
-    return bool(options.get("search") or options.get("sizes")) or not _fixed(given) - NO_LAYOUT
+    return any(options.get(name) for name in _SEARCHING) or not _fixed(given) - NO_LAYOUT
 
 
 def _given(table: Mapping[str, Mapping[str, Any]], written: Mapping[str, Any], sets: Iterable[str]) -> frozenset[str]:

@@ -90,6 +90,12 @@ _MORE = (
     ),
     click.option("--search", is_flag=True, help="Search layouts; what is given of the strategy stays as it is."),
     click.option("--sizes", metavar="N,N,...", help="Numbers of chips to search: the front of days against money."),
+    click.option("--search-precision", metavar="NAME,NAME,...", help="Precisions to search besides: bf16,fp8."),
+    click.option(
+        "--search-offload",
+        metavar="NAME,NAME,...",
+        help="What to keep in host memory: none,optimizer,activations,both.",
+    ),
     click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Layouts that a search lists."),
     click.option("--constants", type=_READ, help="Constants of `torchledger calibrate` for this cluster."),
     click.option("--timeline", type=_FILE, help="Write the step's time line for ui.perfetto.dev."),
@@ -103,7 +109,18 @@ _MORE = (
 #: Names of the options that make no sense without a model.
 LAYOUT_NAMES = (
     *(field.name for field in FIELDS),
-    *("config_file", "sets", "search", "sizes", "constants", "timeline", "launch", "report"),
+    *(
+        "config_file",
+        "sets",
+        "search",
+        "sizes",
+        "search_precision",
+        "search_offload",
+        "constants",
+        "timeline",
+        "launch",
+        "report",
+    ),
 )
 
 
@@ -123,4 +140,8 @@ def layout_options(function: Function) -> Function:
 def given_layout_options(options: Mapping[str, Any]) -> list[str]:
     """The options of a layout that were given, as typed."""
     flags = {field.name: field.flag for field in FIELDS} | {"config_file": "--config", "sets": "--set"}
-    return [flags.get(name, f"--{name}") for name in LAYOUT_NAMES if options.get(name) not in (None, False, ())]
+    return [
+        flags.get(name, f"--{name.replace('_', '-')}")
+        for name in LAYOUT_NAMES
+        if options.get(name) not in (None, False, ())
+    ]

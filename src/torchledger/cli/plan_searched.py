@@ -13,6 +13,7 @@ from torchledger.cli.output import is_quiet, show, show_json
 from torchledger.cli.plan_asked import NO_LAYOUT, Layout, typed_options
 from torchledger.cli.plan_files import write_files
 from torchledger.cli.plan_layout import full_plan, launch_answer, launch_blocks, launch_of, with_blocks
+from torchledger.cli.plan_recipes import recipes_of
 from torchledger.cli.progress import Progress
 from torchledger.cli.terms import Terms
 from torchledger.config import ConfigError
@@ -28,7 +29,7 @@ from torchledger.spec import Recipe
 from torchledger.units import UnitError, format_bytes, group_digits, parse_count
 from torchledger.view.plan_found import found_to_dict
 from torchledger.view.plan_record import asked_to_dict, plan_to_dict, question_to_dict
-from torchledger.view.plan_search import search_screen, strategy_text
+from torchledger.view.plan_search import layout_text, search_screen
 from torchledger.view.screen import Lines, assumed
 
 #: Fields of a strategy that have an axis of the same meaning.
@@ -115,7 +116,7 @@ def _search(asked: Layout, constants: Constants, terms: Terms, typed: Mapping[st
     def costs(recipe: Recipe, cluster: Cluster) -> LayoutCosts:
         return LayoutCosts(Estimator(asked.spec, recipe, cluster, constants=constants), asked.strategy, axes)
 
-    spec, recipes = asked.spec, (asked.recipe,)
+    spec, recipes = asked.spec, recipes_of(asked.recipe, typed)
     clusters = _clusters(asked, typed)
     # one bound rules out a million layouts, another costs as long for one: how far it is says not how long it will be
     progress = Progress(quiet=is_quiet() or not sys.stderr.isatty(), foretells=False)
@@ -189,7 +190,7 @@ def _nothing(found: Found, asked: Layout) -> str:
     nearest = found.nearest[0]
     missing = format_bytes(nearest.estimate.peak_bytes - found.capacity_bytes)
     return (
-        f"no layout fits: the nearest ({strategy_text(nearest.strategy, nearest.recipe)}) needs"
+        f"no layout fits: the nearest ({layout_text(nearest, found)}) needs"
         f" {format_bytes(nearest.estimate.peak_bytes)} of {format_bytes(found.capacity_bytes)} a chip, {missing} too"
         " much; take more or larger chips, a smaller batch or sequence, or --precision with less state"
     )

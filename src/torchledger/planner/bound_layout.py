@@ -1,7 +1,8 @@
 """`Bounds`: seconds and bytes that no layout of a subtree is below, from the floors of its blocks.
 
-Every rank runs its share of all micro-batches; it cannot begin before the first micro-batch has come through the ranks
-before it, nor can they end before its last has come back through them. What ranks hold: `bound_memory`.
+bound_rank.py      what one rank does and keeps for one micro-batch
+bound_pipeline.py  what the ranks of a pipeline take for all of them
+bound_memory.py    what ranks hold
 """
 
 from __future__ import annotations
@@ -9,75 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from operator import mul
-from typing import NamedTuple
 
 from torchledger.formula import parts
-from torchledger.planner.block import stream_bytes_of
-from torchledger.planner.bound import PhaseFloor, PieceFloor, Share, floors
-from torchledger.planner.bound_exchange import Exchanged, LeastExchanges, Sent
-from torchledger.planner.bound_memory import LeastMemory, RankBytes
-from torchledger.planner.bound_rows import FILLED, SPLIT, Placing, Rows, TimeRow
+from torchledger.planner.bound import Share
+from torchledger.planner.bound_exchange import Exchanged, LeastExchanges
+from torchledger.planner.bound_memory import LeastMemory
+from torchledger.planner.bound_pipeline import busiest_s, least_pipeline_s
+from torchledger.planner.bound_rank import RankFloors
+from torchledger.planner.bound_rows import Placing, Rows
 from torchledger.planner.bound_sharing import LeastSharing, with_copies
 from torchledger.planner.data_parallel import exposed
-from torchledger.planner.estimator import Costed, Estimator, Stages
+from torchledger.planner.estimator import Estimator
 from torchledger.planner.search_grid import RECOMPUTES, Axes, Order, Shape, ShardKind
 from torchledger.planner.search_walk import Least
 from torchledger.planner.stack import stack
 from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
-
-_PHASES = ("forward", "recompute", "backward", "weight")
-
-
-class Part(NamedTuple):
-    """The floor of a block on one rank, for one micro-batch.
-
-    Attributes:
-        kind: `embedding`, `layer`, `prediction`, `head`.
-        num_layers: how many such blocks the model has.
-        phases: of each, what its computing takes.
-    """
-
-    kind: str
-    num_layers: int
-    phases: tuple[Computing, ...]
-
-
-class Computing(NamedTuple):
-    """The floor of a phase of a block on one rank.
-
-    Attributes:
-        device_s: seconds of the device.
-        host_s: seconds of the host.
-        attention_s, matmul_s: of the device, what exchanges can hide behind.
-    """
-
-    device_s: float
-    host_s: float
-    attention_s: float
-    matmul_s: float
-
-    def with_sent(self, sent: Sent, drag: float) -> float:
-        """Seconds of the phase with what is sent in it."""
-        shown = sent.shown_s
-        if sent.attention.seconds:
-            shown += sent.attention.shown_s(self.attention_s, drag)
-        if sent.matmul.seconds:
-            shown += sent.matmul.shown_s(self.matmul_s, drag)
-        return max(self.device_s + shown, self.host_s)
-
-
-class Rank(NamedTuple):
-    """Floors of one rank of a tensor and context parallel group, for one micro-batch.
-
-    Attributes:
-        parts: by block.
-        again_s: what recompute runs again, all layers together.
-    """
-
-    parts: tuple[Part, ...]
-    again_s: float
 
 
 class Bounds:
@@ -94,20 +42,14 @@ class Bounds:
         self._base = base
         self._stack = stack(base.stack)
         self._exchanges = LeastExchanges(estimator, self._stack, parts(estimator.spec, estimator.recipe))
-        self._floors: dict[tuple[Recompute, bool, int], tuple[PieceFloor, ...]] = {}
-        self._least: dict[tuple[object, ...], tuple[tuple[float, float], ...]] = {}
-        recipe, constants = estimator.recipe, estimator.constants
+        self._ranks = RankFloors(estimator, base)
+        constants = estimator.constants
         self._host = estimator.host_rules(base)
         self._optimizer_s = estimator.update_s(base) + self._host.gradient_s + self._host.weight_s
         doublings = math.log2(max(1, estimator.cluster.num_islands))
         self._stretch = constants.overhead * (1 + constants.straggler * doublings)
-        self._is_math = "math" in {recipe.attention, self._stack.attention}
-        self._masks = recipe.document_mask or self._is_math  # kept with the embedding, beside other blocks
         self._capacity = math.inf if estimator.capacity_bytes is None else estimator.capacity_bytes
-        self._chips = estimator.chips(base)
-        self._ranks: dict[tuple[object, ...], Rank] = {}
-        self._helds: dict[tuple[object, ...], RankBytes] = {}
-        plain = self._floors_of(Strategy(), recipe.recompute)
+        plain = self._ranks.floors_of(Strategy(), estimator.recipe.recompute)
         self._memory = LeastMemory(estimator, base, axes, plain)
         self._num_layers = [floor.num_layers for floor in plain]
         kinds = tuple((floor.kind, floor.runs) for floor in plain)
@@ -128,22 +70,22 @@ class Bounds:
         size, stages = strategy.micro_batch_size, strategy.pipeline_parallel
         number = self._estimator.recipe.batch_size // (strategy.data_parallel * size)
         found = self._rows(strategy, orders, number)
-        peaks = self._memory.bytes_of(strategy, self._held(strategy, recompute), size, found.hold)
+        peaks = self._memory.bytes_of(strategy, self._ranks.held(strategy, recompute), size, found.hold)
         if min(peaks.values()) > self._capacity:
             return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
-        rank, exchanged = self._rank(strategy, recompute), self._exchanges.of(strategy, recompute)
+        rank, exchanged = self._ranks.of(strategy, recompute), self._exchanges.of(strategy, recompute)
         blocks = []
         drag = self._estimator.constants.drag
         for part, sent in zip(rank.parts, exchanged.blocks, strict=True):
             phases = [each.with_sent(beside, drag) for each, beside in zip(part.phases, sent, strict=True)]
             blocks.append((phases[0], phases[1] + phases[2], phases[3]))
         plain = [(forward + backward, weight) for forward, backward, weight in blocks]
-        pipeline_s, bubble_s = _pipeline_s(self._num_layers, plain, stages, number, found.time)
+        pipeline_s, bubble_s = least_pipeline_s(self._num_layers, plain, stages, number, found.time)
         pairs = {}
         for kind, peak in peaks.items():
             seconds = pipeline_s
             if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
-                seconds, _ = _pipeline_s(self._num_layers, self._with(blocks, shared), stages, number, found.time)
+                seconds, _ = least_pipeline_s(self._num_layers, self._with(blocks, shared), stages, number, found.time)
             pairs[kind] = (self._step_s(strategy, seconds), peak)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s, number / stages)
         return Least(pairs, cause, cause_s)
@@ -155,7 +97,9 @@ class Bounds:
         """
         full = number - number % strategy.pipeline_parallel or number
         rows = self._rows(strategy, orders, full).hold
-        return self._memory.least_bytes(strategy, self._held(strategy, recompute), strategy.micro_batch_size, rows)
+        return self._memory.least_bytes(
+            strategy, self._ranks.held(strategy, recompute), strategy.micro_batch_size, rows
+        )
 
     def _with(
         self, blocks: Sequence[tuple[float, float, float]], shared: Sequence[tuple[float, float]]
@@ -184,12 +128,14 @@ class Bounds:
             for cost in costed.costs
         ]
         alone = [(f + b, w) for f, b, w in with_copies(costed.pieces, blocks, self._host, self._estimator.constants)]
-        plain = self._step_s(strategy, _busy_s(costed, stages, alone, number, strategy))
+        plain = self._step_s(strategy, busiest_s(costed, stages, alone, number, strategy))
         pairs = {}
         for kind, (step_s, peak) in bound.pairs.items():
             seconds = plain
             if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
-                seconds = self._step_s(strategy, _busy_s(costed, stages, self._with(blocks, shared), number, strategy))
+                seconds = self._step_s(
+                    strategy, busiest_s(costed, stages, self._with(blocks, shared), number, strategy)
+                )
             pairs[kind] = (max(step_s, seconds, plain), peak)
         return bound._replace(pairs=pairs)
 
@@ -224,9 +170,9 @@ class Bounds:
             exchanged = self._exchanges.of(most, least)
             blocks = [
                 (rest / tokens + sum(each.least_s(drag) for each in sent) / number, weight / tokens)
-                for (rest, weight), sent in zip(self._least_of(most, least), exchanged.blocks, strict=True)
+                for (rest, weight), sent in zip(self._ranks.least_of(most, least), exchanged.blocks, strict=True)
             ]
-            pipeline_s, bubble_s = _pipeline_s(self._num_layers, blocks, stages, number, found.time)
+            pipeline_s, bubble_s = least_pipeline_s(self._num_layers, blocks, stages, number, found.time)
             seconds = self._step_s(strategy, pipeline_s)
             if seconds < step_s:
                 step_s, (cause, cause_s) = seconds, _cause(exchanged, bubble_s, 0.0, 1 / stages)
@@ -239,23 +185,10 @@ class Bounds:
         rows = self._rows(strategy, orders, 1).hold
         peaks: dict[ShardKind, float] = {}
         for split, recompute in {(shape.sequence_parallel, shape.recompute) for shape in shapes}:
-            held = self._held(strategy if not split else replace(strategy, sequence_parallel=True), recompute)
+            held = self._ranks.held(strategy if not split else replace(strategy, sequence_parallel=True), recompute)
             for kind, peak in self._memory.bytes_of(strategy, held, 1, rows).items():
                 peaks[kind] = min(peak, peaks.get(kind, math.inf))
         return peaks
-
-    def _least_of(self, strategy: Strategy, recompute: Recompute) -> tuple[tuple[float, float], ...]:
-        """By block, the least seconds of a sequence: without its weight gradients, and of those."""
-        ranks, cut = strategy.tensor_parallel, strategy.context_parallel > 1
-        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel, ranks, cut)
-        found = self._least.get(key)
-        if found is None:
-            blocks = []
-            for floor in self._floors_of(strategy, recompute):
-                *rest, weight = [phase.least_s(ranks, is_cut=cut) for phase in floor.phases]
-                blocks.append((sum(rest), weight))
-            found = self._least[key] = tuple(blocks)
-        return found
 
     def _step_s(self, strategy: Strategy, pipeline_s: float) -> float:
         """A step with this pipeline and the update of a rank's mean share of parameters, nothing exchanged."""
@@ -266,129 +199,6 @@ class Bounds:
 
     def _rows(self, strategy: Strategy, orders: tuple[Order, ...], number: int) -> Rows:
         return self._placing.rows(orders, strategy.pipeline_parallel, number)
-
-    def _rank(self, strategy: Strategy, recompute: Recompute) -> Rank:
-        sequences = strategy.micro_batch_size / strategy.context_parallel
-        ranks, cut = strategy.tensor_parallel, strategy.context_parallel > 1
-        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel, ranks, cut, sequences)
-        found = self._ranks.get(key)
-        if found is None:
-            parts_ = tuple(
-                Part(
-                    floor.kind,
-                    floor.num_layers,
-                    tuple(self._computing(phase, sequences, ranks, is_cut=cut) for phase in floor.phases),
-                )
-                for floor in self._floors_of(strategy, recompute)
-            )
-            again_s = sum(part.phases[1].device_s * part.num_layers for part in parts_)
-            found = self._ranks[key] = Rank(parts_, again_s)
-        return found
-
-    def _computing(self, phase: PhaseFloor, sequences: float, ranks: int, *, is_cut: bool) -> Computing:
-        chips = self._chips
-        attention, matmul = (
-            each.busy_s(sequences, ranks, chips, is_cut=is_cut) for each in (phase.attention, phase.matmul)
-        )
-        device_s = phase.rest_s(sequences, ranks, is_cut=is_cut) + attention + matmul
-        starts_s = phase.kernels_s  # some of them are those of the covers
-        return Computing(device_s + starts_s, phase.host_s, attention + starts_s, matmul + starts_s)
-
-    def _held(self, strategy: Strategy, recompute: Recompute) -> RankBytes:
-        """Activations of one sequence."""
-        ranks, tokens = strategy.tensor_parallel, strategy.context_parallel
-        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel, ranks, tokens)
-        found = self._helds.get(key)
-        if found is None:
-            floors_ = self._floors_of(strategy, recompute)
-            # scores in memory: of the tokens that a rank has with themselves
-            each, mask = (
-                1 / (tokens * tokens if is_of_pairs else tokens) for is_of_pairs in (self._is_math, self._masks)
-            )
-            head = next(floor for floor in floors_ if floor.kind == "head")
-            divided = ranks if strategy.sequence_parallel else 1
-            stream = self._estimator.recipe.sequence_length * self._estimator.spec.hidden_size / (tokens * divided)
-            found = self._helds[key] = RankBytes(
-                tuple(
-                    0.0 if floor is head else floor.kept_bytes.at(ranks) * (mask if floor.kind == "embedding" else each)
-                    for floor in floors_
-                ),
-                head.kept_bytes.at(ranks) * each,
-                tuple(floor.beside_bytes.at(ranks) * each if floor.kind == "layer" else 0.0 for floor in floors_),
-                (head.kept_bytes.at(ranks) + head.beside_bytes.at(ranks)) * each,
-                min(floor.less_bytes for floor in floors_),
-                stream * stream_bytes_of(self._estimator.recipe, self._stack),
-                ranks if strategy.sequence_parallel else 0,
-            )
-        return found
-
-    def _floors_of(self, strategy: Strategy, recompute: Recompute) -> tuple[PieceFloor, ...]:
-        key = (recompute, strategy.sequence_parallel, strategy.expert_tensor_parallel)
-        found = self._floors.get(key)
-        if found is None:
-            found = self._floors[key] = floors(
-                self._estimator.at(recompute),
-                self._base,
-                sequence_parallel=strategy.sequence_parallel,
-                expert_tensor_parallel=strategy.expert_tensor_parallel,
-            )
-        return found
-
-
-def _pipeline_s(
-    num_layers: Sequence[int],
-    blocks: Sequence[tuple[float, float]],
-    stages: int,
-    number: int,
-    rows: Sequence[TimeRow],
-) -> tuple[float, float]:
-    """Seconds of the micro-batches at the least, and how much of them is bubble.
-
-    Blocks are (seconds without weight gradients, seconds of those); `num_layers` how many of each the model has.
-    """
-    split = [seconds for seconds, _ in blocks]
-    whole = [seconds + weight for seconds, weight in blocks]
-    mean = number * sum(map(mul, whole, num_layers)) / stages
-    if stages == 1:
-        return mean, 0.0
-    least = math.inf
-    for is_whole, ranks in rows:
-        waited = whole if is_whole else split
-        longest = mean
-        for held, before in ranks:
-            busy = number * sum(map(mul, whole, held))
-            own = busy if is_whole else number * sum(map(mul, split, held))
-            longest = max(longest, busy, own + sum(map(mul, waited, before)))
-        least = min(least, longest)
-    return least, least - mean
-
-
-def _busy_s(
-    costed: Costed, stages: Stages, blocks: Sequence[tuple[float, float]], number: int, strategy: Strategy
-) -> float:
-    """Seconds of the rank that is busy longest, with what it waits for.
-
-    Blocks are (seconds without weight gradients, seconds of those).
-    """
-    seconds = {id(piece.block): each for piece, each in zip(costed.pieces, blocks, strict=True)}
-    chunks = {}
-    for stage in stages:
-        if id(stage) not in chunks:
-            first = sum(seconds[id(block)][0] * n for block, _, n in stage[0])
-            first_weight = sum(seconds[id(block)][1] * n for block, _, n in stage[0])
-            own = sum(seconds[id(block)][0] * n for chunk in stage for block, _, n in chunk)
-            weight = sum(seconds[id(block)][1] * n for chunk in stage for block, _, n in chunk)
-            chunks[id(stage)] = (first, first_weight, own, weight)
-    is_filled, is_split = strategy.schedule in FILLED, strategy.schedule in SPLIT
-    longest = before = 0.0
-    for stage in stages:
-        first, first_weight, own, weight = chunks[id(stage)]
-        waits = number * (own if is_split else own + weight) + before
-        longest = max(longest, waits, number * (own + weight))
-        if is_filled:
-            before += first if is_split else first + first_weight
-    # DualPipe's ranks have each micro-batch in one of their two chunks only
-    return longest / 2 if strategy.schedule == "dualpipe" and len(stages) > 1 else longest
 
 
 def _cause(exchanged: Exchanged, bubble_s: float, again_s: float, per_rank: float) -> tuple[str, float]:

@@ -237,7 +237,7 @@ class Grid:
         if len(recipes) > 1:
             shown.append(("precision", ", ".join(dict.fromkeys(each.precision for each in recipes))))
             if any(each.offload_activations or each.offload_optimizer for each in recipes):
-                shown.append(("offload", "; ".join(dict.fromkeys(_offloaded(each) for each in recipes))))
+                shown.append(("offload", "; ".join(dict.fromkeys(offload_text(each) for each in recipes))))
         return tuple(shown)
 
 
@@ -299,7 +299,12 @@ def _words(choices: Iterable[bool]) -> str:
     return ", ".join("yes" if each else "no" for each in choices)
 
 
-def _offloaded(recipe: Recipe) -> str:
+def offload_text(recipe: Recipe) -> str:
+    """What a recipe keeps in host memory, in words.
+
+    >>> offload_text(Recipe()), offload_text(Recipe(offload_activations=0.5, offload_optimizer=True))
+    ('nothing', '50% of activations and optimizer')
+    """
     shares = []
     if recipe.offload_activations:
         shares.append(f"{recipe.offload_activations:.0%} of activations")

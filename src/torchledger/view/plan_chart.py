@@ -8,7 +8,7 @@ from torchledger.planner.outcome import CAUSES, PARTS, Plan, Slot
 from torchledger.planner.search import Found
 from torchledger.planner.search_kept import Candidate
 from torchledger.view.chart import SCHEMA, Chart
-from torchledger.view.plan_search import strategy_text
+from torchledger.view.plan_search import layout_text
 
 _GIB = 2**30
 _ROW_HEIGHT = 20
@@ -80,8 +80,8 @@ def time_line(plan: Plan) -> Chart | None:
 
 def memory_front(found: Found) -> Chart:
     """Every ranked layout by seconds and memory; those on the front are joined."""
-    rows = [_point(each, "front") for each in found.pareto_memory]
-    rows += [_point(each, "ranked") for each in found.best if each not in found.pareto_memory]
+    rows = [_point(each, "front", found) for each in found.pareto_memory]
+    rows += [_point(each, "ranked", found) for each in found.best if each not in found.pareto_memory]
     x: Chart = {"field": "seconds", "type": "quantitative", "title": "seconds of a step", "scale": {"zero": False}}
     y: Chart = {"field": "held", "type": "quantitative", "title": "GiB of a rank", "scale": {"zero": False}}
     color: Chart = {"field": "of", "type": "nominal", "title": None}
@@ -114,10 +114,10 @@ def plan_charts(plan: Plan, found: Found | None = None) -> Mapping[str, Chart]:
     return charts
 
 
-def _point(each: Candidate, of: str) -> dict[str, object]:
+def _point(each: Candidate, of: str, found: Found) -> dict[str, object]:
     return {
         "of": of,
-        "layout": strategy_text(each.strategy, each.recipe),
+        "layout": layout_text(each, found),
         "seconds": each.estimate.step_s,
         "held": each.estimate.peak_bytes / _GIB,
     }

@@ -36,6 +36,8 @@ def _candidate(each: Candidate) -> dict[str, Any]:
         "strategy": asdict(each.strategy),
         "recompute": each.recipe.recompute,
         "precision": each.recipe.precision,
+        "offload_activations": each.recipe.offload_activations,
+        "offload_optimizer": each.recipe.offload_optimizer,
         "step_s": each.estimate.step_s,
         "peak_bytes": each.estimate.peak_bytes,
         "cause": each.cause,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchledger.planner.search import Found, Offer
+from torchledger.planner.search import Found
+from torchledger.planner.search_grid import offload_text
 from torchledger.planner.search_kept import Candidate, Loss
 from torchledger.spec import Recipe, Strategy
 from torchledger.units import (
@@ -36,7 +37,7 @@ def search_screen(
         Lines((_considered(found, seconds),), mark="" if found.best else "warning"),
         *_ranking(found, top),
         *_front(found),
-        *_offers(found.pareto_money, currency),
+        *_offers(found, currency),
         *_losses(found.losses),
         Facts(found.axes, "axes of the grid"),
     )
@@ -75,6 +76,17 @@ def strategy_text(strategy: Strategy, recipe: Recipe) -> str:
     return " ".join(words)
 
 
+def layout_text(candidate: Candidate, found: Found) -> str:
+    """The same of what a search found, with what its recipe has of the axes that recipes differ in."""
+    axes, recipe = dict(found.axes), candidate.recipe
+    words = [strategy_text(candidate.strategy, recipe)]
+    if "," in axes.get("precision", ""):
+        words.append(recipe.precision)
+    if "offload" in axes and (recipe.offload_activations or recipe.offload_optimizer):
+        words.append(f"offload {offload_text(recipe)}")
+    return " ".join(words)
+
+
 def _considered(found: Found, seconds: float | None) -> str:
     took = "" if seconds is None else f" in {format_duration(seconds)}"
     considered = (
@@ -103,7 +115,7 @@ def _table(candidates: Sequence[Candidate], found: Found, best_s: float, title: 
             Row(
                 (
                     str(number),
-                    strategy_text(each.strategy, each.recipe),
+                    layout_text(each, found),
                     _seconds(each),
                     "" if number == 1 else f"{'+' if behind >= 0 else ''}{format_percent(behind)}",
                     format_bytes(each.estimate.peak_bytes),
@@ -133,7 +145,7 @@ def _front(found: Found) -> tuple[Block, ...]:
             (
                 _seconds(each),
                 format_bytes(each.estimate.peak_bytes),
-                strategy_text(each.strategy, each.recipe),
+                layout_text(each, found),
             )
         )
         for each in shown
@@ -150,7 +162,8 @@ def _few(front: Sequence[Candidate]) -> tuple[Sequence[Candidate], str]:
     return picked, f"{len(picked)} of {len(front)} points; --json has all"
 
 
-def _offers(offers: Sequence[Offer], currency: str) -> tuple[Block, ...]:
+def _offers(found: Found, currency: str) -> tuple[Block, ...]:
+    offers = found.pareto_money
     if not offers:
         return ()
     rows = tuple(
@@ -160,7 +173,7 @@ def _offers(offers: Sequence[Offer], currency: str) -> tuple[Block, ...]:
                 format_number(each.days),
                 group_digits(round(each.chip_hours)),
                 format_money(each.money, currency),
-                strategy_text(each.candidate.strategy, each.candidate.recipe),
+                layout_text(each.candidate, found),
             )
         )
         for each in offers
