@@ -236,47 +236,6 @@ def test_ordinary_attention_raises_nothing(by_hand):
         assert serious(record) == []
 
 
-class Probabilities(nn.Module):
-    """A softmax, or its logarithm, over a long row, in a format."""
-
-    def __init__(self, length, dtype, *, is_log=False):
-        super().__init__()
-        self.row, self.dtype, self.is_log = nn.Parameter(torch.zeros(1, length)), dtype, is_log
-
-    def forward(self, x):
-        """The row's sum, weighted."""
-        made = (functional.log_softmax if self.is_log else functional.softmax)(self.row.to(self.dtype), -1)
-        return (made.float() * x).sum()
-
-
-def test_a_softmax_over_a_million_entries_in_fp16_is_off():
-    """1e-6 is 16.8 of FP16's smallest steps and becomes 17: the row adds up to 17 · 2^-24 · 10^6 = 1.0133."""
-    x = torch.ones(1, 10**6)
-    record = audit_precision(subject(Probabilities(10**6, torch.float16), batch=x, precision="fp16", optimizer=None))
-    found = next(each for each in record.findings if each.message.startswith("softmax"))
-    assert (found.severity, found.evidence["length"]) == ("warning", 10**6)
-    assert found.evidence["off"] == pytest.approx(17 * 2.0**-24 * 10**6 - 1)
-
-
-def test_a_long_softmax_added_up_in_bf16_stops():
-    """4,096 probabilities of 2^-12: BF16 has 8 bits, so a sum stops at 256 of them, which is 2^-4."""
-    x = torch.ones(1, 4096)
-    record = audit_precision(subject(Probabilities(4096, torch.bfloat16), batch=x, precision="bf16", optimizer=None))
-    found = next(each for each in record.findings if each.message.startswith("softmax"))
-    assert (found.severity, found.evidence["sum"]) == ("note", 256 * 2.0**-12)
-
-
-def test_log_probabilities_in_bf16_are_coarse():
-    """Over 50,000 entries they are around -ln 50,000 = -10.8 nats, where BF16's steps are 1/16 of a nat."""
-    torch.manual_seed(0)
-    model = Probabilities(50_000, torch.bfloat16, is_log=True)
-    nn.init.normal_(model.row)
-    record = audit_precision(subject(model, batch=torch.ones(1, 50_000), precision="bf16", optimizer=None))
-    found = next(each for each in record.findings if each.message.startswith("log_softmax"))
-    # Between 8 and 16 nats BF16's steps are 2^-4, and rounding errors have a root mean square of a step over √12.
-    assert found.evidence["off"] == pytest.approx(2.0**-4 / math.sqrt(12), rel=0.2)
-
-
 def test_large_numbers_that_vary_little_stay_in_fp32():
     """Outputs of 1,000 ± 1 are multiples of 4 in BF16: the layer is named and the recipe keeps it in FP32."""
     net = layers()

@@ -2,8 +2,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
+from torchledger.auditor import Subject, audit_precision
 from torchledger.auditor.precision_census import count, merged
 from torchledger.auditor.precision_operations import Operations, row_sum
 
@@ -83,3 +85,48 @@ def test_a_sum_in_bf16_stops_where_its_step_is_twice_the_term():
     assert row_sum(row, "BF16") == 256 / 4096
     assert row_sum(row, "FP16") == 2048 / 4096
     assert math.isnan(row_sum(torch.full((1, 20_000), 1 / 20_000), "FP16"))
+
+
+class Probabilities(nn.Module):
+    """A softmax, or its logarithm, over a long row, in a format."""
+
+    def __init__(self, length, dtype, *, is_log=False):
+        super().__init__()
+        self.row, self.dtype, self.is_log = nn.Parameter(torch.zeros(1, length)), dtype, is_log
+
+    def forward(self, x):
+        """The row's sum, weighted."""
+        made = (functional.log_softmax if self.is_log else functional.softmax)(self.row.to(self.dtype), -1)
+        return (made.float() * x).sum()
+
+
+def audited(model, x, precision):
+    return audit_precision(Subject("toy", model, x, precision=precision))
+
+
+def test_a_softmax_over_a_million_entries_in_fp16_is_off():
+    """1e-6 is 16.8 of FP16's smallest steps and becomes 17: the row adds up to 17 · 2^-24 · 10^6 = 1.0133."""
+    x = torch.ones(1, 10**6)
+    record = audited(Probabilities(10**6, torch.float16), x, "fp16")
+    found = next(each for each in record.findings if each.message.startswith("softmax"))
+    assert (found.severity, found.evidence["length"]) == ("warning", 10**6)
+    assert found.evidence["off"] == pytest.approx(17 * 2.0**-24 * 10**6 - 1)
+
+
+def test_a_long_softmax_added_up_in_bf16_stops():
+    """4,096 probabilities of 2^-12: BF16 has 8 bits, so a sum stops at 256 of them, which is 2^-4."""
+    x = torch.ones(1, 4096)
+    record = audited(Probabilities(4096, torch.bfloat16), x, "bf16")
+    found = next(each for each in record.findings if each.message.startswith("softmax"))
+    assert (found.severity, found.evidence["sum"]) == ("note", 256 * 2.0**-12)
+
+
+def test_log_probabilities_in_bf16_are_coarse():
+    """Over 50,000 entries they are around -ln 50,000 = -10.8 nats, where BF16's steps are 1/16 of a nat."""
+    torch.manual_seed(0)
+    model = Probabilities(50_000, torch.bfloat16, is_log=True)
+    nn.init.normal_(model.row)
+    record = audited(model, torch.ones(1, 50_000), "bf16")
+    found = next(each for each in record.findings if each.message.startswith("log_softmax"))
+    # Between 8 and 16 nats BF16's steps are 2^-4, and rounding errors have a root mean square of a step over √12.
+    assert found.evidence["off"] == pytest.approx(2.0**-4 / math.sqrt(12), rel=0.2)

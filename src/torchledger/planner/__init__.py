@@ -17,7 +17,7 @@ stack.py, rules*.py, refusal.py   a training stack's own rules; why a layout can
 shard.py, block.py, exchange.py   the model as one rank runs it, and what ranks send each other
 flowing.py                        of that what a backward pass asks for where not all is trained
 rank_ledger.py                    the ledger of one rank, sends included, whatever the machine
-tensor_sums.py, shard_sums.py, update_sums.py   what ranks send each other, by what they share
+key_value_heads.py, tensor_sums.py, shard_sums.py, update_sums.py   what ranks send each other, by what they share
 assembly.py, stage.py             which blocks each pipeline rank holds
 constants.py, chipset.py, efficiency.py   seconds of a kernel; the few numbers that no data sheet gives
 fabric*.py, collective.py, host.py         seconds of a collective by algorithm, size and tier; links to the host
@@ -26,7 +26,8 @@ schedule*.py, simulation.py       pipelines: closed forms, and event by event
 memory*.py, totals.py             bytes of a rank by part
 estimator.py                      any layout of one question, what is distinct costed once
 plan.py, causes.py, stage_ledger.py, time_line.py, outcome.py   one layout in full
-search*.py, bound*.py, pareto.py, remedy.py   the whole grid; the fronts; what would make it fit
+search*.py, pareto.py, remedy.py          the whole grid; the fronts; what would make it fit
+bound*.py                                 what no layout of a subtree is below: of a rank, a pipeline, in bytes
 launch*.py                        flags that start a layout in its stack
 
 Held to measurements:
