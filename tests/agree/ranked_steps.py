@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
+from ranked_heads import HEAD_CASES
 from ranked_shards import RARE_SHARD_CASES, SHARD_CASES
 from ranked_tensor import TENSOR_CASES
 
@@ -139,6 +140,7 @@ CASES = {
     "shards by tokens": (4, GPT, TWICE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     "shards by tokens, with norms of heads": (4, GEMMA, RECIPE, replace(BY_TOKENS, data_parallel=2, shard_level=3)),
     **TENSOR_CASES,
+    **HEAD_CASES,
     **SHARD_CASES,
     **RARE_SHARD_CASES,
 }

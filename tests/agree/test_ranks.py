@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.multiprocessing
 from ranked_dropout import DrawnByRanks
+from ranked_heads import HEAD_CASES, RARE_HEAD_CASES
 from ranked_shards import RARE_SHARD_CASES, SHARD_CASES
 from ranked_steps import CASES, UNEVENLY, rank_of_all, sent, steps
 from ranked_tensor import RARELY, TENSOR_CASES
@@ -17,7 +18,7 @@ from torchledger.tracer import trace_step
 from torchledger.trainer.layout import local_recipe
 from torchledger.trainer.step import build_step, example_batch
 
-RARE = {*RARELY, *RARE_SHARD_CASES}
+RARE = {*RARELY, *RARE_HEAD_CASES, *RARE_SHARD_CASES}
 #: Names of all cases; of those that split matrices some stand for the others wherever proofs are left out.
 NAMES = [pytest.param(name, marks=pytest.mark.proof) if name in RARE else name for name in CASES]
 
@@ -124,5 +125,5 @@ def test_bytes_sent_are_equal_by_formula_by_looking_and_as_counted(ranked, name)
     assert [sent(first), sent(last)] == [counted[0], counted[-1]]
     formula = rank_ledger(spec, recipe, strategy)
     assert sent(formula) == pytest.approx(counted[0])
-    if name in {*TENSOR_CASES, *SHARD_CASES, *RARE_SHARD_CASES}:
+    if name in {*TENSOR_CASES, *HEAD_CASES, *SHARD_CASES, *RARE_SHARD_CASES}:
         assert formula.flops == first.ledger.flops

@@ -1,9 +1,12 @@
 """Which layouts these ranks can run, and what one of them runs."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+from torchledger.machine import parse_cluster
+from torchledger.planner.rules import refusals
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, Recipe, SpecError, Strategy
 from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
 from torchledger.trainer.ranks import Ranks
@@ -44,6 +47,18 @@ def test_sizes_that_tensor_parallel_ranks_cannot_share_are_refused():
     for said in ("3 attention heads", "15 columns of an expert", "9 columns of the shared expert"):
         assert said in str(refused.value)
     assert "columns of the MLP" not in str(refused.value)  # there is none
+
+
+@pytest.mark.parametrize(("ranks", "is_refused"), [(2, False), (3, True), (4, False), (6, True), (8, False)])
+def test_the_planner_and_the_trainer_say_the_same_of_key_value_heads(ranks, is_refused):
+    """24 heads on 4 of keys and values: 8 ranks hold each of those twice; 3 and 6 could not hold whole ones."""
+    spec = replace(TINY, attention=AttentionSpec(24, 4, head_size=8))
+    layout, asked = Strategy(tensor_parallel=ranks), replace(RECIPE, sequence_length=24)
+    reasons = [each.reason for each in refusals(spec, asked, layout, parse_cluster(f"h100x{ranks}"))]
+    said = f"{ranks} neither divides 4 key-value heads nor is a multiple of them"
+    assert reasons == ([f"tensor_parallel {said}"] if is_refused else [])
+    with pytest.raises(SpecError, match=said) if is_refused else nullcontext():
+        require_layout(spec, asked, layout, Ranks(0, ranks))
 
 
 def test_shares_add_up_to_the_batch():

@@ -9,6 +9,7 @@ from torchledger.formula.optimizer import trained
 from torchledger.ledger import Ledger, Line
 from torchledger.planner.block import Piece, pieces, stream_format
 from torchledger.planner.data_parallel import data_rules
+from torchledger.planner.key_value_heads import cutters_of
 from torchledger.planner.shard import num_micro_batches, sharded_spec
 from torchledger.planner.shard_sums import shard_sums, summed
 from torchledger.planner.stack import stack
@@ -89,24 +90,26 @@ def small_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[
     - All ranks bring their losses together, and tell each other of signals: two numbers.
     """
     sharers = strategy.num_sharers if strategy.shard_level == 3 else 1
-    tensor = strategy.tensor_parallel
     yield from shard_sums(spec, recipe, strategy)
     yield from tensor_sums(spec, recipe, strategy)
     yield from update_sums(spec, recipe, strategy)
-    if recipe.precision == "fp16" and (tensor > 1 or strategy.shard_level == 3):
+    if recipe.precision == "fp16" and (strategy.tensor_parallel > 1 or strategy.shard_level == 3):
         yield from summed("overflow", _FP32, strategy.num_ranks)
     if recipe.optimizer.gradient_clip > 0:
-        for ranks in (tensor if _splits_trained(spec, recipe, strategy) else 1, sharers):
+        for ranks in (*sorted(_cutters_of_trained(spec, recipe, strategy)), sharers):
             yield from summed("gradient norm", _FP32, ranks)
     if strategy.data_parallel > 1:
         yield from summed("number of targets", _INT64 * (1 + spec.num_prediction_layers), strategy.num_ranks)
     yield from summed("loss and signal", 2 * _FP32, strategy.num_ranks)
 
 
-def _splits_trained(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> bool:
-    """Whether tensor parallel ranks split any parameter that is trained; of a last norm alone they split none."""
-    if strategy.tensor_parallel == 1 or not (recipe.trainable or recipe.lora_rank):
-        return strategy.tensor_parallel > 1
+def _cutters_of_trained(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> set[int]:
+    """Numbers of tensor parallel ranks that split what is trained: all; of key-value heads maybe fewer.
+
+    Of a last norm alone they split nothing.
+    """
+    if strategy.tensor_parallel == 1:
+        return set()
     whole = {each.name: each.num_elements for each in trained(parameters(spec, recipe))}
     mine = trained(parameters(sharded_spec(spec, strategy, stack(strategy.stack)), recipe))
-    return any(each.num_elements != whole[each.name] for each in mine)
+    return {cutters_of(each.name, spec, strategy) for each in mine if each.num_elements != whole[each.name]}

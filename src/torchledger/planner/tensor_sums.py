@@ -9,6 +9,7 @@ from torchledger.formula.optimizer import trained
 from torchledger.formula.precision import FORMATS
 from torchledger.formula.value import ELEMENT_BYTES
 from torchledger.ledger import Line
+from torchledger.planner.key_value_heads import cutters_of
 from torchledger.planner.shard import num_micro_batches, sharded_spec
 from torchledger.planner.shard_sums import summed
 from torchledger.planner.stack import stack
@@ -20,6 +21,8 @@ __all__ = ["tensor_sums"]
 def tensor_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[Line]:
     """The lines of one step of torchledger's own trainer: a sum for each parameter of whose gradient ranks have shares.
 
+    Those are all of them; or, of what makes a key-value head, those that hold the same one.
+
     It runs once a step; where other ranks share the parameters too (FSDP2), in every micro-batch, before they reduce
     the gradient.
     """
@@ -30,8 +33,9 @@ def tensor_sums(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator
     times = num_micro_batches(recipe, strategy) if is_spread else 1
     element = int(ELEMENT_BYTES[FORMATS[recipe.precision].stored])
     for each in trained(parameters(sharded_spec(spec, strategy, stack(strategy.stack)), recipe)):
-        if _is_shared(each.name, spec, strategy):
-            yield from summed(each.name, element * int(each.num_elements), tensor, times * int(each.times))
+        shared = _is_shared(each.name, spec, strategy)
+        ranks = tensor if shared else tensor // cutters_of(each.name, spec, strategy)
+        yield from summed(each.name, element * int(each.num_elements), ranks, times * int(each.times))
 
 
 def _is_shared(name: str, spec: ModelSpec, strategy: Strategy) -> bool:

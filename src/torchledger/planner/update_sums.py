@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchledger.formula import Parameter, parameters
 from torchledger.formula.optimizer import BLOCK_8BIT, SMALLEST_8BIT, is_orthogonalized, trained
 from torchledger.ledger import Line
+from torchledger.planner.key_value_heads import cutters_of
 from torchledger.planner.shard import sharded_spec
 from torchledger.planner.stack import stack
 from torchledger.planner.stage_ledger import collective
@@ -65,7 +66,7 @@ def _splits(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Iterator[_Sp
     for whole, part in zip(trained(parameters(spec, recipe)), mine, strict=True):
         assert whole.name == part.name
         cut = [dim for dim, (of, have) in enumerate(zip(whole.shape, part.shape, strict=True)) if of != have]
-        yield _Split(whole, part, sharers, strategy.tensor_parallel if cut else 1, cut[0] if cut else 0)
+        yield _Split(whole, part, sharers, cutters_of(whole.name, spec, strategy) if cut else 1, cut[0] if cut else 0)
 
 
 def _orthogonalized(each: _Split) -> Iterator[Line]:

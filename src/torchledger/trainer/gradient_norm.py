@@ -14,8 +14,9 @@ from torch.distributed.tensor import DTensor
 
 __all__ = ["clip_gradients", "gradient_norm"]
 
-#: Mesh dimensions along which a tensor is sharded.
-_Dimensions = tuple[int, ...]
+#: Mesh dimensions along which a tensor is sharded: each by its place in the mesh, and the ranks of it. Those of one
+#: place need not be the same ones: of key-value heads there may be fewer than of tensor parallel ranks.
+_Dimensions = tuple[tuple[int, dist.ProcessGroup], ...]
 
 
 @torch.no_grad()
@@ -27,18 +28,17 @@ def gradient_norm(gradients: Iterable[Tensor]) -> Float[Tensor, ""]:
     for bit.
     """
     sharded: dict[_Dimensions, list[Tensor]] = {}
-    groups: dict[int, dist.ProcessGroup] = {}
     for gradient in gradients:
         dimensions: _Dimensions = ()
         local = gradient
         if isinstance(gradient, DTensor):
-            dimensions = tuple(i for i, each in enumerate(gradient.placements) if not each.is_replicate())
-            groups |= {i: gradient.device_mesh.get_group(i) for i in dimensions if i not in groups}
+            shards = [i for i, each in enumerate(gradient.placements) if not each.is_replicate()]
+            dimensions = tuple((i, gradient.device_mesh.get_group(i)) for i in shards)
             local = gradient.to_local()
         sharded.setdefault(dimensions, []).append(local)
     if list(sharded) == [()]:
         return _norm(sharded[()])
-    return _summed({dimensions: _square(shards) for dimensions, shards in sharded.items()}, groups).sqrt()
+    return _summed({dimensions: _square(shards) for dimensions, shards in sharded.items()}).sqrt()
 
 
 @torch.no_grad()
@@ -65,15 +65,15 @@ def _square(shards: list[Tensor]) -> Tensor:
     return norm * norm
 
 
-def _summed(squares: dict[_Dimensions, Tensor], groups: dict[int, dist.ProcessGroup]) -> Tensor:
+def _summed(squares: dict[_Dimensions, Tensor]) -> Tensor:
     """Add up along the last mesh dimension that anything is sharded on, then along those before it."""
     while any(squares):
-        last = max(dimensions[-1] for dimensions in squares if dimensions)
+        last = max(dimensions[-1][0] for dimensions in squares if dimensions)
         sums: dict[_Dimensions, Tensor] = {}
         for dimensions, square in squares.items():
             rest = dimensions
-            if dimensions and dimensions[-1] == last:
-                dist.all_reduce(square, group=groups[last])
+            if dimensions and dimensions[-1][0] == last:
+                dist.all_reduce(square, group=dimensions[-1][1])
                 rest = dimensions[:-1]
             sums[rest] = sums[rest] + square if rest in sums else square
         squares = sums

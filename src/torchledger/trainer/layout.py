@@ -53,7 +53,7 @@ def require_layout(spec: ModelSpec, recipe: Recipe, strategy: Strategy, ranks: R
 def _of_ranks(recipe: Recipe, strategy: Strategy, ranks: Ranks) -> Iterator[Mistake]:
     """Numbers that have to divide each other."""
     if strategy.num_ranks != ranks.size:
-        start = f"start it with torchrun --nproc-per-node={strategy.num_ranks} -m torchledger train ..."
+        start = f"start it with torchrun --standalone --nproc-per-node={strategy.num_ranks} -m torchledger train ..."
         yield "strategy", f"is for {strategy.num_ranks} ranks, and {ranks.size} run; {start}, or change it"
     data, group = strategy.data_parallel, strategy.shard_group
     if recipe.batch_size % data:
@@ -89,10 +89,11 @@ def _unbuilt(strategy: Strategy) -> Iterator[Mistake]:
 
 def _divisions(spec: ModelSpec, recipe: Recipe, ranks: int, strategy: Strategy) -> Iterator[Mistake]:
     """What tensor parallel ranks split."""
-    sizes = {
-        "attention heads": spec.attention.num_heads,
-        "key-value heads": spec.num_key_value_heads,
-    }
+    sizes = {"attention heads": spec.attention.num_heads}
+    shared = spec.num_key_value_heads
+    if not spec.attention.num_heads % ranks and shared % ranks and ranks % shared:
+        message = f"{ranks} neither divides {shared} key-value heads nor is a multiple of them"
+        yield "strategy.tensor_parallel", message
     if any(not group.is_moe for group in spec.layer_groups):
         sizes["columns of the MLP"] = spec.mlp.intermediate_size
     if spec.moe is not None:

@@ -1,6 +1,6 @@
 """The optimizer of an `OptimizerSpec`, and its state by parameter name."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -45,16 +45,20 @@ def build_optimizer(
         scales: parameter's name -> factor of its learning rate, 1 where it is not named.
     """
     formats, own = FORMATS[precision], _rule(spec)
-    groups: dict[tuple[bool, float, Rule], list[Tensor]] = {}
+    groups: dict[tuple[bool, float, Rule, Hashable], list[Tensor]] = {}
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     for decays in (True, False):
         for name, p in named:
             if is_decayed(name, p) == decays:
                 rule = _adamw(spec) if spec.kind == "muon" and not is_orthogonalized(name, p) else own
-                groups.setdefault((decays, (scales or {}).get(name, 1.0), rule), []).append(p)
+                scale, mesh = (
+                    (scales or {}).get(name, 1.0),
+                    getattr(p, "device_mesh", None),
+                )  # lists take DTensors of one mesh
+                groups.setdefault((decays, scale, rule, mesh), []).append(p)
     found = [
         {"params": params, "weight_decay": spec.weight_decay if decays else 0.0, "scale": scale, "rule": rule}
-        for (decays, scale, rule), params in groups.items()
+        for (decays, scale, rule, _), params in groups.items()
     ]
     is_mixed = bool(formats.master) or formats.stored != formats.moment
     # DTensor has no rule for `_fused_sgd_`.

@@ -4,7 +4,7 @@ Queries, keys, values, gate and up are split by rows of their matrices, output a
 sends twice a pass (Megatron-LM, Shoeybi et al., arXiv:1909.08053, section 3); of a mixture every expert is, and the
 router is whole. With sequence parallelism the residual stream and the norms are split by tokens, and each sum becomes
 a gathering and a scattering sum (Korthikanti et al., arXiv:2205.05198, section 4.2.2). The loss never sees whole
-logits.
+logits. Where there are fewer key-value heads than ranks, several hold the same one (`key_value_heads`).
 
 Parameters are DTensors, so that optimizers, norms and checkpoints know what is whose; modules compute with plain
 tensors, each rank's own (`held`). What is whole on every rank, but sees a share of heads, columns or tokens, has a
@@ -22,6 +22,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 from torchledger.formula.narrow import runs_narrow
 from torchledger.trainer.attention import Attention, Core
+from torchledger.trainer.key_value_heads import HeadLayout
 from torchledger.trainer.latent import LatentAttention
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.mlp import Mlp
@@ -48,13 +49,14 @@ def split(model: Transformer, mesh: DeviceMesh, *, by_tokens: bool) -> None:
         by_tokens: sequence parallelism: between the layers' matrices a rank has its share of the tokens.
     """
     stream: Placement = Shard(1) if by_tokens else Replicate()
+    heads = HeadLayout.of(mesh, model.spec.num_key_value_heads)
     _tables(model, mesh, stream)
     inside: set[nn.Module] = {model.head}
     for layer in [each for each in model.modules() if isinstance(each, Layer)]:
         for part in (layer.attention, layer.mlp):
             inside.update(part.modules())
             _exchange(part, mesh, stream)
-        _attention(layer.attention, mesh, draws=not by_tokens)
+        _attention(layer.attention, mesh, heads, draws=not by_tokens)
         _feed_forward(layer.mlp, mesh)
     for module in model.modules():  # norms of the stream, maps in and out of it
         if isinstance(module, Norm | Linear) and module not in inside:
@@ -90,34 +92,43 @@ def _exchange(part: nn.Module, mesh: DeviceMesh, stream: Placement) -> None:
     part.register_forward_hook(partial(_sum, mesh, stream))
 
 
-def _attention(attention: Attention | LatentAttention, mesh: DeviceMesh, *, draws: bool) -> None:
+def _attention(attention: Attention | LatentAttention, mesh: DeviceMesh, key_value: HeadLayout, *, draws: bool) -> None:
     """A rank has some of the heads; what is made for all heads alike is made on every rank."""
-    of_heads = ("query", "key", "value", "query_up", "key_value_up")
+    rows = HeadLayout(mesh, (Shard(0),))
+    layouts = {"query": rows, "key": key_value, "value": key_value, "query_up": rows, "key_value_up": rows}
+    attention.core.groups //= key_value.copies
     for name, module in attention.named_children():
         if isinstance(module, Linear):
             if name == "output":
                 _columns(module, mesh)
-            elif name in of_heads:
-                _rows(module, mesh)
+            elif name in layouts:
+                _rows(module, mesh, layouts[name])
             else:
                 _whole(module, mesh, sums=True)
         elif isinstance(module, Norm):
             if name in {"query_norm", "key_norm"} and isinstance(attention, Attention) and not attention.norm_heads:
-                _place(module, "weight", mesh, Shard(0))
-                module.over_ranks = NormOverRanks(mesh, module.size)
+                _norm_over_heads(module, mesh, layouts[name.removesuffix("_norm")])
             else:
                 _whole(module, mesh, sums=True)
         elif isinstance(module, Core) and draws:
             module.draws = OwnDraws(mesh.get_local_rank())
 
 
+def _norm_over_heads(norm: Norm, mesh: DeviceMesh, layout: HeadLayout) -> None:
+    """Of a vector with all heads; each that several ranks hold counts as often, which leaves means as they are."""
+    _place(norm, "weight", layout.mesh, *layout.placements)
+    norm.sums = layout.copies > 1
+    norm.over_ranks = NormOverRanks(mesh, norm.size * layout.copies)
+
+
 def _feed_forward(part: nn.Module, mesh: DeviceMesh) -> None:
     """A rank has some of the inner columns of the MLP, of each expert."""
+    rows = HeadLayout(mesh, (Shard(0),))
     for module in part.modules():
         if isinstance(module, Mlp):
             if module.gate is not None:
-                _rows(module.gate, mesh)
-            _rows(module.up, mesh)
+                _rows(module.gate, mesh, rows)
+            _rows(module.up, mesh, rows)
             _columns(module.down, mesh)
         elif isinstance(module, Router):
             _place(module, "weight", mesh, Replicate())
@@ -126,14 +137,15 @@ def _feed_forward(part: nn.Module, mesh: DeviceMesh) -> None:
             _whole(module.shared_gate, mesh, sums=True)
 
 
-def _rows(linear: Linear, mesh: DeviceMesh) -> None:
+def _rows(linear: Linear, mesh: DeviceMesh, layout: HeadLayout) -> None:
     """Some outputs on each rank. Of an adapter B is split alike, and A is whole."""
-    _place(linear, "weight", mesh, Shard(0))
-    _place(linear, "bias", mesh, Shard(0))
+    for name in ("weight", "bias"):
+        _place(linear, name, layout.mesh, *layout.placements)
+    linear.sums = layout.copies > 1
     if linear.rank:
         _whole(linear.lora_a, mesh, sums=True)
-        _rows(linear.lora_b, mesh)
-    _narrow(linear, linear.in_features, linear.out_features // mesh.size())
+        _rows(linear.lora_b, mesh, layout)
+    _narrow(linear, linear.in_features, linear.out_features * layout.copies // mesh.size())
 
 
 def _columns(linear: Linear, mesh: DeviceMesh) -> None:
@@ -165,10 +177,10 @@ def _whole(module: Norm | Linear, mesh: DeviceMesh, *, sums: bool) -> None:
         _whole(module.lora_b, mesh, sums=sums)
 
 
-def _place(module: nn.Module, name: str, mesh: DeviceMesh, placement: Placement) -> None:
+def _place(module: nn.Module, name: str, mesh: DeviceMesh, *placements: Placement) -> None:
     parameter = getattr(module, name)
     if parameter is not None:
-        shares = distribute_tensor(parameter, mesh, [placement], src_data_rank=None)
+        shares = distribute_tensor(parameter, mesh, placements, src_data_rank=None)
         module.register_parameter(name, nn.Parameter(shares, requires_grad=parameter.requires_grad))
 
 

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from torchledger.trainer.ranks import Ranks
 
-__all__ = ["Crew", "mesh_of", "process_group", "wait_for_connections"]
+__all__ = ["Crew", "divided", "mesh_of", "process_group", "wait_for_connections"]
 
 _PATIENCE = dt.timedelta(hours=1)  # rank 0 measures the machine before it says anything
 
@@ -54,7 +54,7 @@ class Crew:
 
 
 #: Meshes of the group that is there, each made once: a mesh makes groups, and every rank has to make the same ones.
-_meshes: dict[tuple[str, tuple[tuple[str, int], ...]], DeviceMesh] = {}
+_meshes: dict[tuple[str | DeviceMesh, tuple[tuple[str, int], ...]], DeviceMesh] = {}
 _is_ours = False
 
 
@@ -72,6 +72,22 @@ def mesh_of(device_type: str, sizes: Mapping[str, int]) -> DeviceMesh:
     if _is_ours:  # a group that somebody else made may be gone without our knowing
         _meshes[key] = mesh
     return mesh
+
+
+def divided(mesh: DeviceMesh, sizes: Mapping[str, int]) -> DeviceMesh:
+    """A mesh of one dimension as a grid of named dimensions; the same one while the group is there.
+
+    Args:
+        mesh: one that `mesh_of` made, or a dimension of it.
+        sizes: ranks along each dimension, the last one innermost.
+    """
+    key = (mesh, tuple(sizes.items()))
+    if key in _meshes:
+        return _meshes[key]
+    grid = mesh._unflatten(0, tuple(sizes.values()), tuple(sizes))  # noqa: SLF001  # the public one divides whole groups
+    if _is_ours:
+        _meshes[key] = grid
+    return grid
 
 
 @contextlib.contextmanager
