@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from torchledger.cli import torchrun
+from torchledger.trainer.errors import CheckpointError, RankLost
 from torchledger.trainer.prepare import prepare
 
 RUN = """
@@ -182,6 +185,64 @@ def test_a_rank_that_is_killed_ends_the_other(work, rank):
     steps = max(_losses(folder)) + 3
     _train(work, 2, "--resume", "long", "--set", f"num_steps={steps}", "--allow-changes")
     assert max(_losses(folder)) == steps - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "code"),
+    [
+        ("recipe.batch_size=3", "error: the run cannot be spread like this", 2),
+        pytest.param("recipe.optimizer.learning_rate=1e30", "is nan at step 1", 1, marks=pytest.mark.proof),
+    ],
+)
+def test_what_all_ranks_meet_is_told_once(work, change, message, code):
+    """A wrong question and a loss that is no number: one message, and the same exit code of each rank."""
+    process = _start(work, 2, "run.toml", "--set", change)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 1  # torchrun's own
+    assert err.count(message) == 1
+    assert re.findall(r"exitcode +: (-?\d+)", err) == [str(code)] * 2
+
+
+@pytest.fixture
+def crews(monkeypatch):
+    """Two ranks in one process, with a store between them, and no patience."""
+    from torch.distributed import HashStore
+
+    from torchledger.trainer.process_group import Crew
+    from torchledger.trainer.ranks import Ranks
+
+    monkeypatch.setattr(torchrun, "_WORDS_S", 0.1)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    store = HashStore()
+    return [Crew(Ranks(rank, 3), store) for rank in range(3)]
+
+
+def test_what_a_rank_alone_meets_it_tells_itself(crews, capsys):
+    """The first rank says its own; another rank is quiet with the same words, and says others with its number."""
+    same, other = CheckpointError("no space left"), CheckpointError("the disk of this host is gone")
+    assert [torchrun.tell_failure(crew, same, debug=False) for crew in crews[:2]] == [1, 1]
+    assert capsys.readouterr().err == "error: no space left\n"
+    assert torchrun.tell_failure(crews[2], other, debug=False) == 1
+    assert capsys.readouterr().err == "rank 2: error: the disk of this host is gone\n"
+
+
+def test_where_the_first_rank_is_gone_one_of_the_others_speaks(crews, capsys):
+    """Each has lost it by other words of gloo's: one is told."""
+    for crew, reason in zip(crews[1:], ("connection closed", "timed out"), strict=True):
+        assert torchrun.tell_failure(crew, RankLost(reason, None), debug=False) == 1
+    err = capsys.readouterr().err
+    assert err.count("another rank has ended") == 1
+    assert err.startswith("rank 1: error")
+
+
+@pytest.mark.parametrize(("rank", "is_told"), [("0", True), ("1", False)])
+def test_wrong_usage_is_told_by_the_first_rank(ask, monkeypatch, rank, is_told):
+    """All ranks have the same words: each ends with exit code 2, and one says why."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    answer = ask("train", "--bogus")
+    assert answer.code == 2
+    assert ("No such option" in answer.err) == is_told
 
 
 def test_the_peak_of_a_replica_is_exact(work):

@@ -15,7 +15,7 @@ import torch
 
 from torchledger.cli import closing, prediction
 from torchledger.meter import calibrate
-from torchledger.trainer.run_folder import RunFolder
+from torchledger.trainer.run_folder import NAMES, RunFolder
 
 TINY = """
 model = "tiny.toml"
@@ -63,7 +63,7 @@ def test_the_books_of_a_run_close_exactly(ask, here):
     assert rows["initial_loss"]["tolerance"] == 0.02
     folder = here / "runs" / "latest"
     written = {"config.toml", "metrics.jsonl", "ledger.json", "environment.json", "checkpoints", "report.html"}
-    assert written <= {path.name for path in folder.iterdir()}
+    assert written <= {path.name for path in folder.iterdir()} <= {*NAMES, ".lock"}
     assert json.loads((folder / "ledger.json").read_text())["schema"] == "torchledger.ledger/1"
 
 
@@ -184,6 +184,8 @@ def test_a_refusal_comes_before_anything_is_measured(ask, here, monkeypatch):
     monkeypatch.setattr(prediction, "predict", lambda *_: pytest.fail("measured before refusing"))
     for words, message in (
         (("run.toml", "--out", "mine"), "has a run in it"),
+        (("run.toml", "--out", "data"), "has tokenizer.json in it, and a run would write over it"),
+        (("run.toml", "--out", "run.toml/mine"), "run.toml is a file"),
         (("--resume", "mine", "--set", "recipe.seed=7"), "recipe.seed"),
         (("--resume", "mine", "--set", "num_steps=9"), "num_steps: 6 in the checkpoint, 9 now"),
         (("--resume", "mine", "--set", "model.num_layers=3"), "of another model"),

@@ -67,6 +67,28 @@ def test_a_folder_with_other_things_is_taken(config, tmp_path):
     assert RunFolder.create(config, NOW, tmp_path).path == tmp_path
 
 
+def test_nothing_is_written_over(config, tmp_path):
+    """A project's config.toml, a model's tokenizer.json: a run that would write over them is refused by their names."""
+    names = ("config.toml", "tokenizer.json", "report.html")
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(RunFolderError, match=r"has config.toml, tokenizer.json, report.html in it.* take them away"):
+        RunFolder.create(config, NOW, tmp_path)
+    assert [(tmp_path / name).read_text() for name in names] == ["mine"] * 3
+
+
+def test_where_no_folder_can_be_made_is_told(tmp_path, monkeypatch):
+    """Below a file there is none, and none where nothing may be written: before a run has measured anything."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunFolderError, match=r"file is a file; choose another"):
+        RunFolder(tmp_path / "file" / "runs" / "one").require_writable()
+    RunFolder(tmp_path / "new" / "one").require_writable()
+    monkeypatch.setattr("os.access", lambda *_: False)  # the tests' user may be one who may write anywhere
+    with pytest.raises(RunFolderError, match=rf"cannot write to {tmp_path}: permission denied") as caught:
+        RunFolder(tmp_path / "new" / "one").require_writable()
+    assert isinstance(caught.value.__cause__, PermissionError)  # exit code 1: no fault of the question
+
+
 def test_a_checkpoints_path_leads_to_its_run(config, tokenizer):
     """The run is found from a checkpoint inside it."""
     folder = RunFolder.create(config, NOW)

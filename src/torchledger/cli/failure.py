@@ -46,28 +46,30 @@ def report_failure(error: Exception, *, debug: bool = False) -> int:
     """
     if debug and not isinstance(error, (click.exceptions.Exit, click.Abort)):
         traceback.print_exception(error)
+    told, code = described(error, debug=debug)
+    if told:
+        click.echo(told, err=True)
+    return code
+
+
+def described(error: Exception, *, debug: bool = False) -> tuple[str, int]:
+    """What is said of an error, empty where nothing is, and the exit code."""
     match error:
         case click.exceptions.Exit():
-            return error.exit_code
+            return "", error.exit_code
         case click.Abort():
-            click.echo("interrupted", err=True)
-            return INTERRUPTED
+            return "interrupted", INTERRUPTED
         case click.ClickException():
-            click.echo(_shown(error), err=True)
-            return error.exit_code
+            return _shown(error), error.exit_code
         case ValueError() if _is_ours(error):
-            click.echo(f"error: {error}", err=True)
-            return _code_of(error)
+            return f"error: {error}", _code_of(error)
         case ModuleNotFoundError() if extra := _missing_extra(error):
-            click.echo(f"error: this needs {error.name}: pip install 'torchledger[{extra}]'", err=True)
-            return FAILED
+            return f"error: this needs {error.name}: pip install 'torchledger[{extra}]'", FAILED
         case OSError():
             where = f": {error.filename}" if error.filename else ""
-            click.echo(f"error: {error.strerror or error}{where}", err=True)
-            return FAILED
+            return f"error: {error.strerror or error}{where}", FAILED
     hint = "" if debug else "; torchledger --debug ... shows where"
-    click.echo(f"error: {type(error).__name__}: {error}{hint}", err=True)
-    return FAILED
+    return f"error: {type(error).__name__}: {error}{hint}", FAILED
 
 
 def _shown(error: click.ClickException) -> str:

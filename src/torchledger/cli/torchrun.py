@@ -1,11 +1,18 @@
-"""Which rank this process is, as `torchrun` says; what the first rank tells the others, and how they leave."""
+"""Which rank this process is, as `torchrun` says; what the first rank tells the others, and how they end.
+
+What all ranks meet is told once, by the first of them; what a rank alone meets, it tells itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import json
 import os
+import signal
 import sys
-import tomllib
+import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +24,8 @@ if TYPE_CHECKING:
     from torchledger.trainer.run_folder import RunFolder
     from torchledger.trainer.setup import Setup
 
-_BEGIN = "begin"
+_BEGIN, _FAILED, _HEARD = "begin", "failed", "torchledger/heard"
+_WORDS_S = 3.0  # for the first rank to say what it failed of, where others failed too
 
 
 def find_crew() -> Crew | None:
@@ -42,14 +50,61 @@ def find_crew() -> Crew | None:
     return Crew(ranks, store)
 
 
-@contextlib.contextmanager
-def leading(crew: Crew | None) -> Iterator[None]:
-    """Around all that the first rank does: where it ends before training begins, the others are let go."""
+def is_heard() -> bool:
+    """Whether this process, the first or only one, speaks for all where each finds the same, as in a wrong option."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+
+
+def let_go(crew: Crew, code: int) -> None:
+    """The first rank has ended with this exit code; where training had not begun, the others end with it too."""
+    if _BEGIN not in crew.told:
+        with contextlib.suppress(RuntimeError):  # torchrun has ended, and the store with it
+            crew.tell(_BEGIN, {"code": code})
+            end = time.monotonic() + _WORDS_S
+            while crew.store.add(_HEARD, 0) < crew.ranks.size - 1 and time.monotonic() < end:
+                time.sleep(0.01)  # where one has ended torchrun ends the others, who would leave by a signal
+
+
+def tell_failure(crew: Crew, error: Exception, *, debug: bool) -> int:
+    """Tell of an error that ends this rank, unless the first rank, or any, has said the same; the exit code.
+
+    Each rank tells a lost one by other words, and one is enough.
+    """
+    from torchledger.cli.failure import described
+
+    _leave_unasked()
+    text, code = described(error, debug=debug)
+    kind = type(error).__name__
+    if not _is_told(crew, kind, text):
+        if debug:
+            traceback.print_exception(error)
+        if text:
+            click.echo(text if crew.ranks.is_first else f"rank {crew.ranks.rank}: {text}", err=True)
+    if crew.ranks.is_first:
+        with contextlib.suppress(RuntimeError):
+            crew.tell(_FAILED, {"kind": kind, "text": text})
+    return code
+
+
+def _leave_unasked() -> None:
+    """Take no notice of torchrun, which asks those to end who are left: this one is about to."""
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _is_told(crew: Crew, kind: str, text: str) -> bool:
+    """Whether somebody tells it: the first rank, or of the others the one that comes first."""
+    if crew.ranks.is_first:
+        return False
+    is_loss = kind == "RankLost"
     try:
-        yield
-    finally:
-        if crew is not None and _BEGIN not in crew.told:
-            crew.tell(_BEGIN, None)
+        crew.store.set_timeout(dt.timedelta(seconds=_WORDS_S))
+        with contextlib.suppress(RuntimeError):  # it has nothing to say, or is no more
+            said = json.loads(crew.store.get(f"torchledger/{_FAILED}"))
+            return is_loss or said["text"].startswith(text)  # of memory it knows more: what was predicted, what is free
+        return bool(crew.store.add(f"torchledger/{_FAILED}/{kind if is_loss else text}", 1) > 1)
+    except RuntimeError:  # nobody is there to ask
+        return False
 
 
 @contextlib.contextmanager
@@ -78,6 +133,8 @@ def follow(crew: Crew) -> int:
     Returns:
         The exit code.
     """
+    import tomllib
+
     from torchledger import config
     from torchledger.cli.failure import SIGNALLED
     from torchledger.cli.measurement import measure_steps
@@ -86,9 +143,11 @@ def follow(crew: Crew) -> int:
     from torchledger.trainer.process_group import process_group
     from torchledger.trainer.run_folder import RunFolder
 
-    asked: dict[str, Any] | None = crew.hear(_BEGIN)
-    if asked is None:
-        return 0
+    asked: dict[str, Any] = crew.hear(_BEGIN)
+    if "code" in asked:
+        _leave_unasked()
+        crew.store.add(_HEARD, 1)
+        return int(asked["code"])
     setup = resolve(config.load(None, RunConfig, table=tomllib.loads(asked["config"])).value, crew.ranks)
     checkpoint = None if asked["checkpoint"] is None else Path(asked["checkpoint"])
     last: Event | None = None

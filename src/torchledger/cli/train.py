@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchledger.cli.documented import Documented
-from torchledger.cli.failure import INTERRUPTED, SIGNALLED, DoesNotFit, Failed, report_failure
+from torchledger.cli.failure import FAILED, INTERRUPTED, SIGNALLED, DoesNotFit, Failed
 from torchledger.cli.live import Live
 from torchledger.cli.output import is_quiet, json_option, note, show, show_json
 from torchledger.cli.progress import Progress
@@ -62,20 +62,24 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 def _of_rank(options: dict[str, Any], crew: Crew, *, debug: bool) -> int:
     """All that one of several ranks does, its errors told: the process ends by `leave`, and nobody else tells them."""
-    from torchledger.cli.torchrun import follow, leading
+    from torchledger.cli.torchrun import follow, let_go, tell_failure
 
+    code = FAILED
     try:
-        if not crew.ranks.is_first:
-            return follow(crew)
-        with leading(crew):
-            return _lead(options, crew)
+        code = _lead(options, crew) if crew.ranks.is_first else follow(crew)
     except BrokenPipeError:
+        code = 0
         raise
     except Exception as error:  # noqa: BLE001 - as in `main`
-        return report_failure(error, debug=debug)
+        code = tell_failure(crew, error, debug=debug)
     except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        return INTERRUPTED
+        code = INTERRUPTED
+        if crew.ranks.is_first:
+            click.echo("interrupted", err=True)
+    finally:
+        if crew.ranks.is_first:
+            let_go(crew, code)
+    return code
 
 
 def _lead(options: dict[str, Any], crew: Crew | None) -> int:
@@ -127,8 +131,10 @@ def _begin(options: dict[str, Any], crew: Crew | None) -> tuple[Setup, RunFolder
         sets.append(f"device={options['device']}")
     if options["resume"] is None:
         setup = resolve(load_run_to_train(options["file"], sets), ranks)
-        if options["out"] is not None and not options["dry_run"]:
-            RunFolder(options["out"]).require_empty()
+        if not options["dry_run"]:
+            if options["out"] is not None:
+                RunFolder(options["out"]).require_free()
+            RunFolder(options["out"] or setup.config.runs).require_writable()
         return setup, None, None
     if options["file"] is not None or options["out"] is not None:
         raise click.UsageError("--resume takes configuration and folder from the run; give neither FILE nor --out")

@@ -13,6 +13,7 @@ runs/
 import contextlib
 import datetime as dt
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ from torchledger.trainer.run_config import RunConfig
 __all__ = ["RunFolder"]
 
 LATEST = "latest"
+#: What a run writes into its folder while it trains, and when its books are closed.
+NAMES = (
+    *("config.toml", "environment.json", "tokenizer.json", "metrics.jsonl", "checkpoints"),
+    *("books.json", "ledger.json", "ledger-trace.json", "ledger-measured.json", "machine.json", "report.html"),
+)
 _LOCK_NAME = ".lock"
 
 
@@ -72,11 +78,11 @@ class RunFolder:
             path: the folder, in place of `<runs>/<name>-<UTC time>`.
 
         Raises:
-            RunFolderError: there is a run in it already, or it cannot be made.
+            RunFolderError: there is a run in it already, or files that it would write over, or it cannot be made.
         """
         target = _unused(config.runs / f"{config.name}-{now:%Y%m%d-%H%M%S}") if path is None else path
         folder = cls(target)
-        folder.require_empty()
+        folder.require_free()
         try:
             target.mkdir(parents=True, exist_ok=True)
             if path is None:
@@ -97,14 +103,38 @@ class RunFolder:
                 return cls(candidate.resolve())
         raise RunFolderError(f"no run in {path}: there is no config.toml")
 
-    def require_empty(self) -> None:
-        """Refuse a folder that a run has begun in.
+    def require_free(self) -> None:
+        """Refuse a folder that a run has begun in, or that has files of the names that a run writes.
+
+        Files of other names are let be: a run stands beside them.
 
         Raises:
-            RunFolderError: there is a run in it already.
+            RunFolderError: there is a run in it already, or something that the run would write over.
         """
-        if self.config_path.exists() or self.metrics_path.exists() or self.checkpoints.exists():
+        has_begun = self.config_path.exists() and self.environment_path.exists()
+        if has_begun or self.metrics_path.exists() or self.checkpoints.exists():
             raise RunFolderError(f"{self.path} has a run in it; resume it, or choose another folder")
+        taken = [name for name in NAMES if (self.path / name).exists()]
+        if taken:
+            them = "it" if len(taken) == 1 else "them"
+            raise RunFolderError(
+                f"{self.path} has {', '.join(taken)} in it, and a run would write over {them}; choose another folder, "
+                f"or take {them} away"
+            )
+
+    def require_writable(self) -> None:
+        """Refuse a folder that is there and cannot be written to, or that could not be made.
+
+        Raises:
+            RunFolderError: why not.
+        """
+        there = next(each for each in (self.path, *self.path.absolute().parents) if each.exists())
+        if not there.is_dir():
+            raise RunFolderError(f"cannot make the run folder {self.path}: {there} is a file; choose another folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise RunFolderError(
+                f"cannot write to {there}: permission denied; choose another folder"
+            ) from PermissionError
 
     def config(self) -> RunConfig:
         """The configuration that the run was begun with.
