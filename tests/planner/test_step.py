@@ -215,3 +215,19 @@ def test_virtual_stages_reduce_beside_more_micro_batches():
     )
     assert one.reduce_s[0] == 200 * 4 / 10 - 2 * 1
     assert two.reduce_s[0] == 200 * 4 / 10 - 2 * 2 * 1
+
+
+def test_what_the_root_gathers_has_nothing_beside_it():
+    """A layer's 2 s of gathering hide behind 9 s of computing; the root's 4 s do not, nor its 8 s of reduction.
+
+    Of the layers the first gathering and the last reduction show, 2 + 4 s; a root has its own in every micro-batch:
+    4 s forward, 4 s again and 8 s of reduction backward.
+    """
+    data = SHARED._replace(level=3, each_layer=True, reduces_each=True)
+    layer, head = (block(), cost(9, 9, 9), 1), (block("head", 20), cost(50, 60, 70), 1)
+    in_root = (replace(head[0], root_elements=20), *head[1:])
+    apart = step([[[layer, head]]], num_micro_batches=1, data=data)
+    together = step([[[layer, in_root]]], num_micro_batches=1, data=data)
+    assert apart.step_s == 27 + 180 + 2 + 4
+    assert together.step_s - apart.step_s == 4 + (4 + 8)
+    assert (together.gather_s, together.reduce_s) == (apart.gather_s, apart.reduce_s) == ((2.0,), (4.0,))

@@ -151,12 +151,13 @@ def _block(
     experts = [each for each in held if ".experts." in each.name]
     kept = tuple(_activation(each, spec, strategy, stack) for each in part.activations)
     tokens = recipe.batch_size * recipe.sequence_length
+    num_dense = sum(each.total for each in dense)
     divided = strategy.tensor_parallel if strategy.sequence_parallel else 1
     return Block(
         name=part.name,
         kind=part.kind,
         lines=tuple(_line(each, part, spec, recipe, strategy, stack, shard=shard) for each in part.lines),
-        num_parameters=sum(each.total for each in dense),
+        num_parameters=num_dense,
         num_expert_parameters=sum(each.total for each in experts),
         num_trainable=sum(each.total for each in trained(dense)),
         num_trainable_expert=sum(each.total for each in trained(experts)),
@@ -168,8 +169,24 @@ def _block(
         forward_temporary_bytes=part.forward_temporary_bytes,
         backward_temporary_bytes=part.backward_temporary_bytes,
         output_bytes=-(-tokens * spec.hidden_size * stream // divided),
+        root_elements=num_dense if is_in_root(part.kind, spec, strategy, stack) else 0,
+        added_elements=num_dense if is_added_up(part.kind, spec, strategy, stack) else 0,
         gathers_again=gathers_again(part, spec, stack),
     )
+
+
+def is_in_root(kind: str, spec: ModelSpec, strategy: Strategy, stack: Stack) -> bool:
+    """Whether level 3 gathers a part in one group with the other end of the model, kept through both passes."""
+    if kind not in {"embedding", "head"}:
+        return False
+    is_shared = spec.num_prediction_layers > 0 or (spec.tied_embeddings and strategy.pipeline_parallel == 1)
+    return stack.root_holds_embedding or (stack.ends_together and is_shared)
+
+
+def is_added_up(kind: str, spec: ModelSpec, strategy: Strategy, stack: Stack) -> bool:
+    """Whether a part's gradient is added up from several places: a tied table's, and what prediction layers read."""
+    is_tied = spec.tied_embeddings and strategy.pipeline_parallel == 1 and kind == "embedding"
+    return is_in_root(kind, spec, strategy, stack) and (is_tied or spec.num_prediction_layers > 0)
 
 
 def gathers_again(part: Part, spec: ModelSpec, stack: Stack) -> bool:
@@ -317,4 +334,4 @@ def _activation(activation: Activation, spec: ModelSpec, strategy: Strategy, sta
     return activation if ranks == 1 else replace(activation, num_bytes=-(-activation.num_bytes // ranks))
 
 
-__all__ = ["Piece", "formula_recipe", "gathers_again", "pieces", "stream_format"]
+__all__ = ["Piece", "formula_recipe", "gathers_again", "is_added_up", "is_in_root", "pieces", "stream_format"]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from operator import mul
 from typing import NamedTuple
 
+from torchledger.planner.block import is_added_up, is_in_root
 from torchledger.planner.bound import PieceFloor
 from torchledger.planner.bound_rows import Counts, Held, HoldRow
 from torchledger.planner.estimator import Estimator
@@ -197,6 +198,12 @@ class LeastMemory:
         stages = strategy.pipeline_parallel
         return self._totals(strategy, [floor.num_layers / stages for floor in self._floors], min(1, stages - 1))
 
+    def _is_in_root(self, kind: str, strategy: Strategy) -> bool:
+        return is_in_root(kind, self._estimator.spec, strategy, self._stack)
+
+    def _is_added_up(self, kind: str, strategy: Strategy) -> bool:
+        return is_added_up(kind, self._estimator.spec, strategy, self._stack)
+
     def _totals(self, strategy: Strategy, counts: Sequence[float], num_neighbours: int) -> StageTotals:
         """Of a rank with so many of each block; a part of one has no largest layer, embedding or head."""
         ranks, floors = strategy.tensor_parallel, self._floors
@@ -218,6 +225,11 @@ class LeastMemory:
             largest_layer_expert=int(largest[1]),
             embedding=int(embedding),
             head=int(head),
+            root=int(embedding * self._is_in_root("embedding", strategy) + head * self._is_in_root("head", strategy)),
+            root_added=(
+                int(embedding * self._is_added_up("embedding", strategy)),
+                int(head * self._is_added_up("head", strategy)),
+            ),
             largest_tensor=0,
             activation_bytes=0.0,
             micro_batch_bytes=0,

@@ -5,6 +5,7 @@ A step has a few moments that can be its peak, and what is alive in each is a su
     the loss          activations in flight, logits, what level 3 has gathered for the head
     a layer           activations in flight, what is made again, temporaries, gathered weights and their gradient
     the embedding     activations of the other micro-batches, the embedding's gradient
+    a head again      with prediction layers: a gradient of the head beside the one that it is added to
     the step          copies that reducing, checking and updating gradients make; no activations
 
 Parameters, gradients, master weights and optimizer state are alive in all of them (ZeRO, arXiv:1910.02054, section 3).
@@ -179,7 +180,7 @@ def _moments(
         totals.num_neighbours + strategy.sequence_parallel * strategy.tensor_parallel
     )
     in_bucket = min(stack.bucket_elements, totals.num_trainable + totals.num_trainable_expert) * computed
-    gathers, at_layer, at_head, at_end, pool = _beside_weights(totals, strategy, stack, rule, shares)
+    gathers, at_layer, at_head, at_end, pool, at_added = _beside_weights(totals, strategy, stack, rule, shares)
     if strategy.shard_level >= 2 and not gathers:
         buffers += in_bucket * stack.num_buckets
     head_bytes = totals.head_bytes
@@ -189,6 +190,7 @@ def _moments(
         (alive + totals.layer_bytes + at_layer, 0),
         (alive + head_bytes + at_head if head_bytes else 0.0, 1),
         (alive - totals.micro_batch_bytes + at_end, 2),
+        (alive + at_added if at_added else 0.0, 3),
     )[1]
     step = _step(totals, recipe, strategy, rule, shares)
     if strategy.shard_level < 2:
@@ -199,6 +201,8 @@ def _moments(
         temporaries = totals.layer_bytes - made
     elif worst == 1:
         logits, extra = head_bytes, at_head
+    elif worst == 3:  # the fourth moment
+        extra = at_added
     else:
         alive, extra = alive - totals.micro_batch_bytes, at_end
     if gathers:
@@ -213,6 +217,7 @@ class _Beside(NamedTuple):
         gathers: whether weights are gathered.
         at_layer, at_head, at_end: in a layer's backward pass, at the loss, in the embedding's backward pass.
         pool: the largest group of weights, on the stream that gathers.
+        at_added: where a gradient of the head is added to one that is there already; 0 where there is but one.
     """
 
     gathers: bool
@@ -220,6 +225,7 @@ class _Beside(NamedTuple):
     at_head: float
     at_end: float
     pool: float
+    at_added: float = 0.0
 
 
 def _beside_weights(totals: StageTotals, strategy: Strategy, stack: Stack, rule: StateRule, shares: Shares) -> _Beside:
@@ -229,22 +235,28 @@ def _beside_weights(totals: StageTotals, strategy: Strategy, stack: Stack, rule:
         at_end = (computed + (rule.gradient if rule.fresh else 0.0)) * totals.embedding
         at_layer = computed * min(layer, totals.largest_tensor)
         return _Beside(gathers=False, at_layer=at_layer, at_head=computed * totals.head, at_end=at_end, pool=0.0)
-    ends = totals.num_ends if stack.root_holds_embedding else 0
-    kept = 0.0  # weights that are not given back between passes
+    root, (again, head_again) = totals.root, totals.root_added
+    kept = end = 0.0  # weights that are not given back between passes: of layers, of the embedding
     layers = computed * layer * (1 + strategy.prefetch)
     if not strategy.reshard or (strategy.pipeline_parallel > 1 and not stack.reshard):
         kept = layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
-    kept_gradient = computed * totals.head if ends else 0.0
+        end = 0.0 if root else computed * totals.embedding
+    kept_gradient = computed * max(totals.head, again + head_again) if root else 0.0
     gradient = computed + rule.reduced
-    at_end = (computed + gradient) * (ends or totals.embedding)
+    # the root's weights, its gradient, and the last that is added to it or the copy that is reduced
+    at_end = (computed + gradient) * (root or totals.embedding) + max(0.0, computed * again - rule.reduced * root)
     at_end += kept if strategy.pipeline_parallel > 1 else 0.0
-    pool = computed * (max(ends, totals.embedding, totals.head) + layer) if stack.stream_pools else 0.0
+    at_loss = kept + end + computed * (totals.head if not root else layer if stack.root_given_back else root)
+    matrix = max(head_again, again) if head_again else 0  # a tied head has a norm only, and the embedding's table
+    at_added = kept + computed * root + (2 * computed + rule.cast) * matrix if matrix else 0.0
+    pool = computed * (max(root, totals.embedding, totals.head) + layer) if stack.stream_pools else 0.0
     return _Beside(
         gathers=True,
-        at_layer=computed * ends + kept_gradient + layers + gradient * layer,
-        at_head=kept + computed * (totals.head if not ends else layer),  # the root's weights are not there
+        at_layer=computed * root + kept_gradient + layers + end + gradient * layer,
+        at_head=at_loss,
         at_end=at_end,
         pool=pool,
+        at_added=at_added,
     )
 
 

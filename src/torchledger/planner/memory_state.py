@@ -26,6 +26,7 @@ class StateRule(NamedTuple):
         master: the FP32 copy.
         moments: the optimizer's averages; of `muon` those of matrices.
         end_moments: those of embedding and head.
+        cast: a weight's gradient as its product gives it, before it has the weight's format.
         reduced: a group's gradient while level 3 reduces it, beside the computed one.
         update: copies of the shard's gradients in the optimizer's step.
         whole_update: the same where nothing is sharded.
@@ -40,6 +41,7 @@ class StateRule(NamedTuple):
     master: float
     moments: float
     end_moments: float
+    cast: float
     reduced: float
     update: float
     whole_update: float
@@ -74,6 +76,7 @@ def state_rule(stack: Stack, asked: str, kind: str, has_momentum: bool, level: i
         master=master,
         moments=state.moments,
         end_moments=2 * moment if kind == "muon" else state.moments,
+        cast=2.0 if meant in {"bf16", "fp16"} and computed == 4 else 0.0,  # bytes of 16 and 32 bits
         reduced=stack.gathered_gradient_bytes if stack.gathered_gradient_bytes != computed else 0.0,
         update=stack.update_gradient_bytes.get(meant, 0.0),
         whole_update=stack.whole_update_gradient_bytes.get(meant, stack.update_gradient_bytes.get(meant, 0.0)),

@@ -71,6 +71,9 @@ class Stack:
         num_buckets: buckets alive at once.
         root_holds_embedding: embedding, last norm and head are gathered as one group, kept through forward and
             backward pass (FSDP's root), not one by one.
+        ends_together: embedding and head are one such group where they share a table, or where prediction layers read
+            both again; otherwise each is gathered by itself.
+        root_given_back: weights of such a group are not there at the loss, which is computed outside of the model.
         stops_early: with tensor parallelism, a second run of recompute `full` ends at the last tensor it saves, and
             the layer's last sum over its ranks is not repeated.
         sums_apart: with tensor parallelism, attention and MLP that read the same input exchange each for itself.
@@ -135,6 +138,8 @@ class Stack:
     bucket_elements: int = 0
     num_buckets: int = 0
     root_holds_embedding: bool = False
+    ends_together: bool = False
+    root_given_back: bool = False
     stops_early: bool = False
     sums_apart: bool = False
     routes_all_tokens: bool = False

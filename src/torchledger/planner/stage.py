@@ -36,6 +36,9 @@ class Block:
         forward_temporary_bytes: the most that its forward pass holds beside what it keeps.
         backward_temporary_bytes: the most that its backward pass holds beside what is kept and made again.
         output_bytes: its result, the residual stream [micro-batch, tokens of the rank, hidden].
+        root_elements: of its parameters, those that level 3 gathers for the whole forward and backward pass, in one
+            group with the other end of the model; 0 of what is gathered by itself.
+        added_elements: of those, the ones whose gradient is added up from several places of the model.
         gathers_again: whether level 3 gathers it a second time: not where a backward pass never comes by.
     """
 
@@ -54,6 +57,8 @@ class Block:
     forward_temporary_bytes: int
     backward_temporary_bytes: int
     output_bytes: int
+    root_elements: int = 0
+    added_elements: int = 0
     gathers_again: bool = True
 
 

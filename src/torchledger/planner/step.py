@@ -157,9 +157,11 @@ def beside_s(
     gather = reduce = 0.0
     if data.reduces_each:
         whole = gather_s(block, data, fabric) if data.each_layer else 0.0
-        gather = exposed(whole, f, drag, overlaps=strategy.overlap_data)
+        # the root's group is gathered before all else and reduced after it, beside nothing
+        overlaps = strategy.overlap_data and not (data.each_layer and block.root_elements)
+        gather = exposed(whole, f, drag, overlaps=overlaps)
         both = (whole if data.reshard else 0.0) + reduce_s(block, data, fabric)
-        reduce = exposed(both, b, drag, overlaps=strategy.overlap_data)
+        reduce = exposed(both, b, drag, overlaps=overlaps)
     away = rules.host.kept_s * block.kept_bytes
     if not away or block.kind == "head":
         return Beside(gather, reduce, 0.0, 0.0)
@@ -180,8 +182,9 @@ def _ends(
     if rules.dense[0] * rules.replicas[0] * rules.expert[0] == 1:
         return 0.0, 0.0
     blocks = [(block, count) for chunk in stage for block, _, count in chunk]
-    first = blocks[0][0]
-    if rules.each_layer:  # the first gathering and the last reduction have nothing beside them
+    # the first gathering and the last reduction have nothing beside them; the root's never have, and are told there
+    first = next((block for block, _ in blocks if not (rules.each_layer and block.root_elements)), blocks[0][0])
+    if rules.each_layer:
         return gather_s(first, rules, fabric), reduce_s(first, rules, fabric)
     gather = sum(gather_s(block, rules, fabric) * count for block, count in blocks) if rules.level else 0.0
     # of one micro-batch; with virtual stages a chunk's last micro-batches run while another's gradients are reduced

@@ -27,6 +27,8 @@ class StageTotals(NamedTuple):
         output_bytes: the residual stream of one micro-batch.
         largest_block: the largest tensor that is kept.
         num_neighbours: pipeline ranks that it sends to or receives from.
+        root: of the ends, what level 3 gathers as one group for both passes, 0 where it does not.
+        root_added: of that, what has its gradient added up from several places: (embedding, head).
     """
 
     num_parameters: int
@@ -48,6 +50,8 @@ class StageTotals(NamedTuple):
     output_bytes: int
     largest_block: int
     num_neighbours: int
+    root: int = 0
+    root_added: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, stage: Stage, num_stages: int = 1) -> StageTotals:
@@ -61,6 +65,7 @@ def totals(
 ) -> StageTotals:
     """The totals of chunks of blocks, each with how many there are, and of each chunk the micro-batches in flight."""
     sums = [0, 0, 0, 0]
+    root, added = 0, [0, 0]
     ends = embedding = head = largest_tensor = output = head_bytes = largest_block = 0
     alive = 0.0
     layer = (0, 0)
@@ -72,6 +77,8 @@ def totals(
             sums[2] += block.num_trainable * count
             sums[3] += block.num_trainable_expert * count
             largest_tensor = max(largest_tensor, block.largest_tensor)
+            root += block.root_elements
+            added[block.kind == "head"] += block.added_elements
             output = max(output, block.output_bytes)
             largest_block = max(largest_block, *(each.num_bytes for each in block.activations), 0)
             alive += block.kept_bytes * count * flying
@@ -112,6 +119,8 @@ def totals(
         output_bytes=output,
         largest_block=largest_block,
         num_neighbours=num_neighbours,
+        root=root,
+        root_added=(added[0], added[1]),
     )
 
 
