@@ -138,3 +138,12 @@ def test_offloaded_activations_hide_behind_the_passes_that_they_belong_to():
     found = plan(LLAMA, recipe, strategy, EIGHT)
     assert found.stages[0].seconds["host transfers"] == pytest.approx(shown)
     assert found.step_s - plan(LLAMA, RECIPE, strategy, EIGHT).step_s == pytest.approx(shown)
+
+
+def test_activations_and_optimizer_take_turns_on_the_link():
+    """Both offloaded cost what each costs alone: they are never on the link in one moment, which the plan says."""
+    changes = ({}, {"offload_activations": 0.5}, {"offload_optimizer": True})
+    steps = [plan(LLAMA, replace(RECIPE, **each), STRATEGY, EIGHT).step_s for each in changes]
+    both = plan(LLAMA, replace(RECIPE, **changes[1], **changes[2]), STRATEGY, EIGHT)
+    assert both.step_s - steps[0] == pytest.approx((steps[1] - steps[0]) + (steps[2] - steps[0]))
+    assert any("never asked twice at once" in each for each in both.assumptions)

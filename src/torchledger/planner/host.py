@@ -2,7 +2,9 @@
 
 Gradients go to the host and new weights come back over the link between the two; the update there is as fast as the
 host's memory, of which each chip has its share (DeepSpeed's CPU-Adam is made for bandwidth: ZeRO-Offload,
-arXiv:2101.06840, section 5.1). Kept activations go out and come back over the same link.
+arXiv:2101.06840, section 5.1). Kept activations go out and come back over the same link, in other moments: out in forward passes, back in backward
+passes, which a rank runs in turn, and gradients and weights when the last backward pass has ended. So none waits for
+another, and a step's copies are the sum of both.
 """
 
 from __future__ import annotations
@@ -114,6 +116,12 @@ def host_notes(recipe: Recipe, host: Host) -> tuple[str, ...]:
             found.append("Muon's products on the host are counted by their bytes only: a step is longer than this")
     if recipe.offload_activations:
         found.append("offloaded activations: copied beside the passes, the head's never leave")
+    if recipe.offload_optimizer and recipe.offload_activations:
+        found.append(
+            "the link to the host is never asked twice at once: activations go out in forward passes and come back in"
+            " backward ones, gradients go when the last has ended; a stack that sends gradients while it runs, or"
+            " network adapters behind the same link, would make both slower than this"
+        )
     return tuple(found)
 
 
