@@ -2,9 +2,9 @@
 
 Gradients go to the host and new weights come back over the link between the two; the update there is as fast as the
 host's memory, of which each chip has its share (DeepSpeed's CPU-Adam is made for bandwidth: ZeRO-Offload,
-arXiv:2101.06840, section 5.1). Kept activations go out and come back over the same link, in other moments: out in forward passes, back in backward
-passes, which a rank runs in turn, and gradients and weights when the last backward pass has ended. So none waits for
-another, and a step's copies are the sum of both.
+arXiv:2101.06840, section 5.1). Kept activations go over the same link in other moments: out in forward passes, back in
+backward ones, which a rank runs in turn; gradients and weights go when the last backward pass has ended. So none waits
+for another, and what copies add to a step is the sum of both.
 """
 
 from __future__ import annotations
