@@ -40,6 +40,13 @@ def test_every_error_has_its_code(error, code, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_an_error_that_is_its_own_cause_has_a_code_too():
+    """A ring of causes is walked once: it kept a rank busy until torchrun killed it."""
+    cause = RuntimeError("connection closed")
+    cause.__cause__ = cause
+    assert report_failure(named("RankLost", cause=cause)) == 1
+
+
 def test_our_own_errors_are_their_message(capsys):
     """A user's mistake is told in its message, without a traceback or a class name."""
     report_failure(SpecError("hidden_size is 7, not a multiple of num_heads 2"))

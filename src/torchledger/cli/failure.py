@@ -92,8 +92,10 @@ _CODES = {
 def _code_of(error: ValueError) -> int:
     """A full disk or a folder that cannot be written is no fault of the question, nor is a loss that is no number."""
     cause: BaseException | None = error
+    seen: list[BaseException] = []  # `raise x from x`, in any package, makes a ring
     while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__
+        seen.append(cause)
+        cause = None if cause.__cause__ in seen else cause.__cause__
     if cause is not None and not isinstance(cause, (FileNotFoundError, NotADirectoryError)):
         return FAILED
     return _CODES.get(type(error).__name__, WRONG_USAGE)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ class Session:
                 compile_layers(self.step.model)
             resumed = resume(self.step, setup, checkpoint, self._group(), allow_changes=allow_changes)
         except (RuntimeError, MemoryError) as error:
-            raise _in_our_words(error, None) from error
+            _raise_in_our_words(error, None)
         self.first_step, self.checkpoint, self.changes = resumed.first_step, resumed.checkpoint, resumed.changes
         #: What there is to say of the files that the run goes on from, in words.
         self.oddities = list(resumed.oddities)
@@ -163,7 +163,7 @@ class Session:
             loss = result.loss.item()
             norm = None if result.gradient_norm is None else result.gradient_norm.item()
         except (RuntimeError, MemoryError) as error:
-            raise _in_our_words(error, step) from error
+            _raise_in_our_words(error, step)
         seconds, waited = time.perf_counter() - begin, self.batches.data_wait_s - waited
         event = self._event(step, loss, norm, seconds, waited, skipped=result.skipped)
         self._write({"kind": "step", **asdict(event)})
@@ -365,10 +365,16 @@ def _are_numbers(losses: Sequence[Tensor], norm: Tensor | None) -> bool:
     return all(math.isfinite(each.item()) for each in quantities)
 
 
-def _in_our_words(error: BaseException, step: int | None) -> BaseException:
-    """The error as one of a training run, where it is one of those that torch tells by words only."""
+def _raise_in_our_words(error: BaseException, step: int | None) -> NoReturn:
+    """Raise the error as one of a training run, where it is one of those that torch tells by words only.
+
+    Raises:
+        OutOfMemory, Nondeterministic: with the error as its cause; else the error itself, which is no cause of itself.
+    """
     found: TrainError | None = out_of_memory(error, step) or nondeterministic(error, step)
-    return found or error
+    if found is None:
+        raise error
+    raise found from error
 
 
 def out_of_memory(error: BaseException, step: int | None) -> OutOfMemory | None:
