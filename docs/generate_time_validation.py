@@ -6,44 +6,43 @@ from other sources' rows), and the baselines are made from the rows of other fam
 
 from __future__ import annotations
 
-import random
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests read this file from elsewhere
+
+from calibrated_steps import (
+    CALIBRATED,
+    HINDSIGHT,
+    UNSEEN,
+    calibrated,
+    hindsight,
+    unseen,
+)
+from measured_steps import (
+    Adjustable,
+    Memory,
+    Predict,
+    estimated,
+    held,
+    readings,
+    trusted,
+    under,
+)
 
 from torchledger.planner.accuracy import Accuracy
-from torchledger.planner.baseline import Guess, Regression, TypicalMfu, constant_mfu, leave_family_out
-from torchledger.planner.calibration import fit, foretold
-from torchledger.planner.constants import Constants, default_constants
-from torchledger.planner.errors import PlanError
-from torchledger.planner.estimator import Estimator
-from torchledger.planner.fitted import Fitted
-from torchledger.planner.fitted import Predict as Predicted
-from torchledger.planner.held_out import mean_error
-from torchledger.planner.informative import informative
-from torchledger.planner.likeness import Place, place
-from torchledger.planner.measured import MeasuredRow, Reading, read_table
+from torchledger.planner.baseline import (
+    Guess,
+    Regression,
+    TypicalMfu,
+    constant_mfu,
+    leave_family_out,
+)
+from torchledger.planner.measured import MeasuredRow, Reading
 
-NUM_FITTED, NUM_DRAWS, SMALLEST, MOST_CANDIDATES = 5, 10, 10, 100
-ROOT = Path(__file__).parents[1]
-ROWS = ROOT / "tests" / "published" / "throughput"
 TARGET = Path(__file__).with_name("validation-time.md")
-
-#: Seconds (or bytes) of a row's question; nothing if the planner refuses it.
-Predict = Callable[[MeasuredRow], float | None]
-
-_ESTIMATORS: dict[str, Estimator] = {}
-
-#: For a row, its predicted seconds under any constants.
-Adjustable = Callable[[MeasuredRow], Predicted]
-
-#: Predicted bytes of the fullest chip, and what a chip has (nothing: unknown).
-Memory = Callable[[MeasuredRow], tuple[float, float | None]]
 
 HEAD = """# Predicted and measured: seconds of a step
 
@@ -61,24 +60,6 @@ MLPerf's figures are derived from the published logs and are not verified by MLC
 
 MEMORY = """Peaks that stand beside these seconds: what a device used (BLOOM) and what the allocator had (torchtitan).
 They are printed in GiB, in whole numbers for the most part.
-"""
-
-CALIBRATED = f"""`torchledger calibrate` with {NUM_FITTED} rows of a group, tried on its others: "drawn" is the mean of
-{NUM_DRAWS} draws, "suggested" takes the {NUM_FITTED} rows that `calibrate --suggest {NUM_FITTED}` names, which depend
-on the questions and on nothing measured. "Inside" is the share of the others within the 90 % interval that comes with
-each prediction; "of the default" is the suggested error over the default one, 1 where the default constants were kept.
-"All others" is what is left where each row is foretold from every other row of its group. Groups of {SMALLEST} rows or
-more; out of {MOST_CANDIDATES} or more, every n-th is used for it and can be suggested.
-
-Where "of the default" is above 0.5: BLOOM's bf16 and NeMo's rows are predicted to 3 % by the default constants, and
-rows of the same group tell less than these. vTrain's multi-node runs scatter by more than half of the default error:
-39.1B with tensor parallel 4, pipeline 8 takes 16.1, 17.6, 17.4 and 16.1 s with micro-batches of 2, 3, 4 and 6, tensor
-parallel 8 with one micro-batch of 64 takes 9.84 s and with two of 32 takes 4.97 s; see below what all of the cluster's
-other rows leave. How far likeness reaches and how much it weighs was chosen on these same groups.
-"""
-
-UNSEEN = """The file that vTrain's 48 multi-node rows are from has 61 more, which nothing was fitted to or chosen on
-(`tests/published/throughput/unseen`).
 """
 
 #: Heading, explanation, which rows.
@@ -104,16 +85,6 @@ PARTS: tuple[tuple[str, str, Callable[[MeasuredRow], bool]], ...] = (
 )
 
 
-def readings() -> tuple[Reading, ...]:
-    """Every table of measured rows with the facts of its sources."""
-    return tuple(read_table(path, ROWS / "sources.toml") for path in sorted(ROWS.glob("*.csv")))
-
-
-def trusted(rows: Sequence[MeasuredRow]) -> tuple[MeasuredRow, ...]:
-    """Rows with seconds that nobody had to recall or mark as suspect (quality C)."""
-    return tuple(row for row in rows if row.step_s is not None and row.quality != "C")
-
-
 def guesses(rows: Sequence[MeasuredRow], planner: Predict) -> dict[str, Predict]:
     """The planner and what it has to beat, by the heading of a column."""
     dense = [row for row in rows if row.kind == "dense"]
@@ -134,11 +105,15 @@ def page(found: Sequence[Reading], planner: Predict, memory: Memory, adjustable:
     lines += [
         "## With five rows of the same source, chip and precision\n",
         CALIBRATED,
-        *_calibrated(rows, adjustable),
+        *calibrated(rows, adjustable),
+        "",
+        "## Where five rows do not bring half\n",
+        HINDSIGHT,
+        *hindsight(rows, adjustable),
         "",
         "## Rows that nothing was chosen on\n",
         UNSEEN,
-        *_unseen(rows, adjustable),
+        *unseen(rows, adjustable),
         "",
     ]
     lines += ["## Memory of the fullest chip\n", MEMORY, *_memory(everything, memory), ""]
@@ -164,98 +139,6 @@ def _table(rows: Sequence[MeasuredRow], columns: Mapping[str, Predict]) -> Itera
         yield _line(source, [row for row in rows if row.source == source], columns)
     if len(counts) > 1:
         yield _line("**all**", rows, columns)
-
-
-def _calibrated(rows: Sequence[MeasuredRow], adjustable: Adjustable) -> Iterator[str]:
-    """By source, chip and precision: the error with default and with fitted constants, and how many lie inside."""
-    groups: dict[tuple[str, str, str], list[MeasuredRow]] = {}
-    for row in rows:
-        if row.kind == "dense":
-            groups.setdefault((row.source, row.cluster.chip.name, row.recipe.precision), []).append(row)
-    yield (
-        "| source | chip | precision | rows | default | drawn | inside | suggested | inside | of the default "
-        "| all others |"
-    )
-    yield f"|---|---|---|{'---:|' * 8}"
-    for (source, chip, precision), group in sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])):
-        if len(group) < SMALLEST:
-            continue
-        trials = [
-            _trial(group, adjustable, random.Random(seed).sample(range(len(group)), NUM_FITTED))
-            for seed in range(NUM_DRAWS)
-        ]
-        default, drawn, inside = (sum(column) / len(trials) for column in zip(*trials, strict=True))
-        own, suggested, within = _trial(group, adjustable, _suggested(group, adjustable))
-        yield (
-            f"| {source} | {chip} | {precision} | {len(group)} | {default:.1%} | {drawn:.1%} | {inside:.0%} "
-            f"| {suggested:.1%} | {within:.0%} | {suggested / own:.2f} "
-            f"| {_all_others([group[i] for i in _candidates(group)], adjustable):.1%} |"
-        )
-
-
-def _all_others(group: Sequence[MeasuredRow], adjustable: Adjustable) -> float:
-    """The error of each row as all others foretell it."""
-    measured = [(adjustable(row), row.step_s or 0.0) for row in group]
-    return mean_error(foretold(measured, constants_without(group[0]), [_place(row) for row in group]))
-
-
-def _unseen(rows: Sequence[MeasuredRow], adjustable: Adjustable) -> Iterator[str]:
-    """Rows of a source that has others in the tables: by default, and with five of those others."""
-    fresh = read_table(ROWS / "unseen" / "vtrain_multi.csv", ROWS / "sources.toml").rows
-    known = [row for row in rows if row.source == fresh[0].source]
-    start, chosen = constants_without(known[0]), [known[i] for i in _suggested(known, adjustable)]
-    default, _ = _judged(Fitted(start, (), (), start.sigma, 1.0, 0, 0.0, 0.0, None), fresh, adjustable)
-    after, inside = _judged(_fit(chosen, adjustable), fresh, adjustable)
-    yield "| source | rows | default | five of the other rows | inside | of the default |"
-    yield f"|---|{'---:|' * 5}"
-    yield f"| {fresh[0].source} | {len(fresh)} | {default:.1%} | {after:.1%} | {inside:.0%} | {after / default:.2f} |"
-    both = [*known, *fresh]
-    left = _all_others(both, adjustable)
-    yield ""
-    yield (
-        f"Each of all {len(both)} rows foretold from the {len(both) - 1} others: {left:.1%} are left. "
-        f"So much these runs differ from any like them."
-    )
-
-
-def _candidates(group: Sequence[MeasuredRow]) -> range:
-    return range(0, len(group), max(1, len(group) // MOST_CANDIDATES))
-
-
-def _suggested(group: Sequence[MeasuredRow], adjustable: Adjustable) -> Sequence[int]:
-    """The rows that `calibrate --suggest` names, which nothing measured goes into."""
-    candidates = _candidates(group)
-    predicts = [adjustable(group[i]) for i in candidates]
-    found = informative(predicts, [_place(group[i]) for i in candidates], constants_without(group[0]), NUM_FITTED)
-    return [candidates[i] for i in found]
-
-
-def _place(row: MeasuredRow) -> Place:
-    return place(row.spec, row.recipe, row.strategy)
-
-
-def _trial(group: Sequence[MeasuredRow], adjustable: Adjustable, chosen: Sequence[int]) -> tuple[float, float, float]:
-    """Mean error of the rows that were not chosen, before and after the fit, and the share inside the interval."""
-    start = constants_without(group[0])
-    others = [row for i, row in enumerate(group) if i not in chosen]
-    before = [abs(adjustable(row)(start) / (row.step_s or 0.0) - 1) for row in others]
-    return sum(before) / len(before), *_judged(_fit([group[i] for i in chosen], adjustable), others, adjustable)
-
-
-def _fit(rows: Sequence[MeasuredRow], adjustable: Adjustable) -> Fitted:
-    measured = [(adjustable(row), row.step_s or 0.0) for row in rows]
-    return fit(measured, constants_without(rows[0]), places=[_place(row) for row in rows])
-
-
-def _judged(fitted: Fitted, rows: Sequence[MeasuredRow], adjustable: Adjustable) -> tuple[float, float]:
-    """Mean error of rows, and the share inside their interval."""
-    after, inside = [], []
-    for row in rows:
-        predict, measured = adjustable(row), row.step_s or 0.0
-        low, high = fitted.interval(predict, _place(row))
-        after.append(abs(fitted.expected(predict, _place(row)) / measured - 1))
-        inside.append(low <= measured <= high)
-    return sum(after) / len(after), sum(inside) / len(inside)
 
 
 def _memory(rows: Sequence[MeasuredRow], memory: Memory) -> Iterator[str]:
@@ -312,38 +195,6 @@ def _refused(found: Sequence[Reading]) -> Iterator[str]:
         missing = dict.fromkeys(reason.partition(":")[0] for reason in told if "is missing" in reason)
         other = dict.fromkeys(reason.partition(";")[0] for reason in told if "is missing" not in reason)
         yield f"| {source} | {len(reasons)} | {', '.join(missing)} | {'; '.join(other)} |"
-
-
-@cache
-def _folds() -> dict[str, dict[str, float]]:
-    return tomllib.loads((ROWS / "folds.toml").read_text(encoding="utf-8"))
-
-
-def constants_without(row: MeasuredRow) -> Constants:
-    """The chip's default constants, with the shares that were fitted without the rows of this one's family."""
-    fold = _folds().get(row.family, _folds()["all"])
-    shares: dict[str, Any] = {name: fold[name] for name in ("matmul_share", "memory_share", "sigma")}
-    return replace(default_constants(row.cluster.chip), **shares)
-
-
-def estimated(row: MeasuredRow) -> float | None:
-    """Seconds with constants that know nothing of the row's family; nothing where the planner refuses the layout."""
-    try:
-        return under(row)(constants_without(row))
-    except PlanError:
-        return None
-
-
-def under(row: MeasuredRow) -> Predicted:
-    """The planner's seconds of a row under any constants; what does not depend on them is computed once."""
-    estimator = _ESTIMATORS.setdefault(row.place, Estimator(row.spec, row.recipe, row.cluster))
-    return lambda constants: estimator.with_constants(constants).step(row.strategy).step_s
-
-
-def held(row: MeasuredRow) -> tuple[float, float | None]:
-    """The planner's bytes of the fullest chip, and what it may use."""
-    estimator = Estimator(row.spec, row.recipe, row.cluster)
-    return estimator.estimate(row.strategy).peak_bytes, estimator.capacity_bytes
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ held_out.py, calibration_file.py            whether the fit is worth it; the con
 doubt.py                                    rows too far off to be fitted
 likeness.py, algebra.py                     what a measured step tells of a question like it
 informative.py                              which few runs to measure
+hindsight.py                                what no constants could have left less of
 
 Names of layouts are loaded when they are first used, so that the napkin answers without them. A function that is
 called as its file is comes from there: `from torchledger.planner.plan import plan`, `.search import search`,

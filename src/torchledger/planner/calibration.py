@@ -44,7 +44,8 @@ SPREADS: Mapping[str, float] = {
     "unaligned_share": 0.8,
     "overhead": 0.2,
 }
-_BOUNDS: Mapping[str, tuple[float, float]] = {
+#: Beyond these no constant is looked for.
+BOUNDS: Mapping[str, tuple[float, float]] = {
     "matmul_share": (0.2, 1.2),
     "memory_share": (0.2, 1.0),
     "network_factor": (0.05, 1.5),
@@ -320,5 +321,5 @@ def _at(start: Constants, names: Sequence[str], logs: Sequence[float]) -> Consta
 
 
 def _bounded(name: str, log: float) -> float:
-    low, high = _BOUNDS.get(name, (0.0, math.inf))
+    low, high = BOUNDS.get(name, (0.0, math.inf))
     return math.log(min(high, max(low, math.exp(log))))

@@ -33,20 +33,34 @@ def informative(
         num_rows: how many can be measured.
         spreads: which constants are free, and how far they lie apart between clusters.
     """
+    together = believed(predicts, places, start, spreads=spreads)
+    chosen: list[int] = []
+    for _ in range(min(num_rows, len(predicts))):
+        rest = [i for i in range(len(predicts)) if i not in chosen]
+        chosen.append(max(rest, key=lambda i: _explained(together, [*chosen, i])))
+    return tuple(chosen)
+
+
+def believed(
+    predicts: Sequence[Predict],
+    places: Sequence[Place],
+    start: Constants,
+    *,
+    spreads: Mapping[str, float] = SPREADS,
+) -> list[list[float]]:
+    """What is believed of runs before any is measured: the covariance of ln t - ln p, without a row's own noise.
+
+    Arguments as for `informative`.
+    """
     names = tuple(name for name in spreads if getattr(start, name) is not None)
     scaled = [[g * spreads[n] for g, n in zip(row, names, strict=True)] for row in slopes(predicts, start, names)]
-    together = [
+    return [
         [
             sum(a * b for a, b in zip(x, y, strict=True)) + SHARED**2 * likeness(p, q)
             for y, q in zip(scaled, places, strict=True)
         ]
         for x, p in zip(scaled, places, strict=True)
     ]
-    chosen: list[int] = []
-    for _ in range(min(num_rows, len(predicts))):
-        rest = [i for i in range(len(predicts)) if i not in chosen]
-        chosen.append(max(rest, key=lambda i: _explained(together, [*chosen, i])))
-    return tuple(chosen)
 
 
 def _explained(together: Sequence[Sequence[float]], chosen: Sequence[int]) -> float:
