@@ -38,10 +38,10 @@ told by someone who knows every row. All shares are of the default error of the 
 
 "Any constants": whatever the values that `calibrate` may give its constants, fitted to these very rows and judged on
 them, so much is left at least. It is a bound, by the dual of a linear program (`planner/hindsight.py`), not the best of
-a search. First of all rows of the group; then of those alone that the suggested {NUM_FITTED} are judged on, which tells
-nothing where they are hardly more than there are constants. "Best choice": of every choice of {NUM_FITTED} rows, or of
-{MOST_CHOICES:,} drawn ones, the one that happens to bring the others most, what likeness adds included, and how many of
-the choices bring half.
+a search; where parts of a step overlap, to first order. First of all rows of the group; then of those alone that the
+suggested {NUM_FITTED} are judged on, which tells nothing where they are hardly more than there are constants. "Best
+choice": of every choice of {NUM_FITTED} rows, or of {MOST_CHOICES:,} drawn ones, the one that happens to bring the
+others most, what likeness adds included, and how many of the choices bring half.
 
 NeMo's and BLOOM's bf16 rows are predicted to 3 % by the default constants. BLOOM's row with 104 heads takes 123.7 s,
 between 104.5 s with 64 heads and 108.8 s with 128, all else equal: no model that grows with the heads has all three.
