@@ -110,6 +110,18 @@ TENSOR_CASES = {
     "split, a mixture in bf16": (2, BIASED, replace(BF16, load_balance=0.1), SPLIT),
     "by tokens, adapters in bf16": (2, GPT, replace(BF16, lora_rank=3), BY_TOKENS),
     "by tokens, a factored embedding in bf16": (2, FACTORED, BF16, BY_TOKENS),
+    "by tokens, a factored embedding, norms behind, in bf16": (
+        2,
+        replace(FACTORED, norm=NormSpec(placement="post")),
+        replace(BF16, recompute="full"),
+        BY_TOKENS,
+    ),
+    "split, a factored embedding of a mixture, norms without weights, in bf16": (
+        2,
+        replace(FACTORED, moe=MoeSpec(4, 2, 16, num_leading_dense_layers=1), norm=NormSpec(affine=False)),
+        BF16,
+        SPLIT,
+    ),
     "by tokens, latent attention in bf16, predicting further": (
         2,
         DEEPSEEK,

@@ -7,7 +7,7 @@ import torch
 from architectures import BY_NAME, SPECS
 
 from torchledger.formula import count, memory, parts
-from torchledger.spec import Recipe, presets
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, NormSpec, Recipe, presets
 from torchledger.tracer import trace_step
 from torchledger.trainer.step import build_step, example_batch
 
@@ -56,6 +56,15 @@ def test_the_zoo_of_small_models_agrees(spec):
     ):
         recipe = Recipe(batch_size=2, sequence_length=16, precision=precision, attention=attention, recompute=recompute)
         _agree(spec, recipe, _traced(spec, recipe))
+
+
+@pytest.mark.parametrize("placement", ["post", "residual"])
+def test_norms_without_weights_write_fp32_under_autocast(placement):
+    """A projected embedding enters in 16 bit; the first norm behind a layer's half makes the stream FP32."""
+    norm = NormSpec("layer", affine=False, placement=placement)
+    spec = ModelSpec("factored", 96, 16, 3, 32, AttentionSpec(4), MlpSpec(48), norm, embedding_size=20)
+    recipe = Recipe(batch_size=2, sequence_length=16, precision="bf16")
+    _agree(spec, recipe, _traced(spec, recipe))
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.moe is None], ids=lambda spec: spec.name)

@@ -8,7 +8,7 @@ from torchledger.formula import KERNELS, count, num_parameters, parts
 from torchledger.ledger import CONTRACTIONS
 from torchledger.planner.block import formula_recipe, pieces, stream_bytes_of, stream_format
 from torchledger.planner.stack import stack
-from torchledger.spec import Recipe, Strategy, presets
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, NormSpec, Recipe, Strategy, presets
 
 #: Dense, grouped keys, latent attention with experts, windows, experts with a shared one.
 PRESETS = ("gpt2-medium", "llama-3-8b", "deepseek-v2-lite", "mistral-7b", "qwen1.5-moe-a2.7b", "mixtral-8x7b")
@@ -192,6 +192,22 @@ def test_the_stream_is_what_the_stack_makes_of_a_precision(name, asked, stream):
     recipe = Recipe(precision=asked)
     assert stream_format(recipe, stack(name)) == stream
     assert stream_bytes_of(recipe, stack(name)) == {"fp32": 4, "bf16": 2}[stream]
+
+
+def test_a_projected_embedding_is_sent_in_16_bit_until_something_wide_is_added() -> None:
+    """Under autocast norms behind attention write FP32: the first layer's attention alone reads 16 bit, others 4 bytes.
+
+    Each time 2·4·64 elements are sent; partial results have 2 bytes everywhere.
+    """
+    spec = ModelSpec("factored", 96, 8, 3, 64, AttentionSpec(4), MlpSpec(64), NormSpec(placement="post"))
+    spec, layout = replace(spec, embedding_size=16), Strategy(tensor_parallel=2)
+    asked = Recipe(batch_size=2, sequence_length=4, precision="bf16")
+    found = [each for each in pieces(spec, asked, layout, stack("torchledger")) if each.block.kind == "layer"]
+    sizes = [[e.num_bytes for e in each.exchanges if e.phase == "backward"] for each in found]
+    narrow, wide = 2 * 4 * 64 * 2, 2 * 4 * 64 * 4
+    assert [each.num_layers for each in found] == [1, 2]
+    assert sizes == [[narrow, wide], [wide, wide]]
+    assert {e.num_bytes for each in found for e in each.exchanges if e.phase == "forward"} == {narrow}
 
 
 def test_a_stack_without_flash_attention_runs_the_products_one_by_one():

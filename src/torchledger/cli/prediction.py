@@ -261,7 +261,8 @@ def _formula(setup: Setup) -> Ledger:
     """The step by arithmetic: of one process, or of one rank with what it sends."""
     if setup.ranks.is_alone:
         return count(setup.spec, setup.recipe)
-    return rank_ledger(setup.spec, setup.recipe, setup.strategy)
+    kernels = "cuda" if setup.device.type == "cuda" else "cpu"
+    return rank_ledger(setup.spec, setup.recipe, setup.strategy, kernels=kernels)
 
 
 def _probed(trace: Trace, device: torch.device, free_bytes: int, on_progress: Progress | None = None) -> Scratch:

@@ -30,7 +30,7 @@ def walk(spec: ModelSpec, recipe: Recipe, kernels: Kernels = KERNELS["cpu"]) -> 
     """The forward pass of one micro-batch and its backward pass, equal layers once with their number."""
     tape = Tape(recipe.precision, kernels)
     h, contexts = walk_embedding(tape, spec, recipe)
-    for kind, runs in layer_kinds_of(spec, recipe, h.number_format).items():
+    for kind, runs in layer_kinds_of(spec, recipe, h.number_format, kernels).items():
         with tape.inside("layers.*", sum(run.count for run in runs)):
             x = tape.receive("input", replace(h, number_format=kind.number_format, requires_grad=kind.training.reached))
             h = walk_layer(tape, spec, recipe, x, contexts[kind.window], kind=kind)
@@ -159,7 +159,7 @@ def _windows(spec: ModelSpec) -> tuple[int, ...]:
 
 
 def layer_kinds_of(
-    spec: ModelSpec, recipe: Recipe, number_format: str, *, by_layer: bool = True
+    spec: ModelSpec, recipe: Recipe, number_format: str, kernels: Kernels, *, by_layer: bool = True
 ) -> dict[LayerKind, tuple[LayerGroup, ...]]:
     """Every kind of layer with the runs in which it stands, in order of the first.
 
@@ -167,11 +167,11 @@ def layer_kinds_of(
     for those who know by themselves which layers of a chunk run again.
 
     Under autocast an embedding that is projected enters in BF16, and leaves that format in the first layer that adds
-    FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes.
+    FP32 to it: the weights of experts are FP32, and so is what a norm with a weight writes, on CUDA any.
     """
     kinds: dict[LayerKind, tuple[LayerGroup, ...]] = {}
     stored = FORMATS[recipe.precision].stored
-    norm_writes = spec.norm.placement != "pre" and spec.norm.affine
+    norm_writes = spec.norm.placement != "pre" and (spec.norm.affine or kernels.device == "cuda")
     for group, training in layer_runs(spec, recipe):
         runs = [(group.first, group.count, number_format)]
         if number_format != stored and (norm_writes or group.is_moe):
@@ -230,11 +230,13 @@ def _layer(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, context: Conte
         return norm(tape, path, x, spec.norm) if stands else x
 
     def mixed(x: Value) -> Value:
+        tape.read_formats["attention"] = x.number_format
         with tape.inside("attention"):
             walked = latent_attention if spec.attention.kind == "latent" else attention
             return walked(tape, spec, recipe, x, context)
 
     def fed(x: Value) -> Value:
+        tape.read_formats["mlp"] = x.number_format
         if is_moe and spec.moe is not None:
             return mixture(tape, x, spec.mlp, spec.moe, balances=recipe.load_balance > 0)
         return mlp(tape, "mlp", x, spec.mlp)

@@ -56,6 +56,7 @@ class Part:
         backward_temporary_bytes: the most that its backward pass holds beside what is kept and made again.
         runs: where in the depth such layers are, as runs of neighbours; nothing where it is no layer.
         training: what is trained of such a layer; of what is no layer it says nothing.
+        read_formats: of a layer, `attention` and `mlp` with the format of what each reads.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Part:
     backward_temporary_bytes: Amount
     runs: tuple[LayerGroup, ...] = ()
     training: Training = WHOLE
+    read_formats: tuple[tuple[str, str], ...] = ()
 
     @property
     def times(self) -> Amount:
@@ -113,7 +115,7 @@ def parts(
     h, contexts = walk_embedding(first, spec, recipe)
     layers = []
     names: set[str] = set()
-    for kind, runs in layer_kinds_of(spec, recipe, h.number_format, by_layer=by_layer).items():
+    for kind, runs in layer_kinds_of(spec, recipe, h.number_format, chosen, by_layer=by_layer).items():
         tape = Tape(recipe.precision, chosen)
         with tape.inside("layers.*"):
             x = tape.make("input", h.shape, kind.number_format, requires_grad=kind.training.reached)
@@ -188,6 +190,7 @@ def _part(  # noqa: PLR0917  # what a part is made of
         forward_temporary_bytes=forward_temporary_bytes(tape),
         backward_temporary_bytes=backward_temporary_bytes(tape),
         runs=runs,
+        read_formats=tuple(tape.read_formats.items()),
     )
 
 

@@ -131,6 +131,7 @@ class Tape:
         self.lora_rank = lora_rank
         self.lora_targets = lora_targets
         self.assumptions: list[str] = []
+        self.read_formats: dict[str, str] = {}  # of what the last layer's attention and MLP read
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self._prefix = ""

@@ -13,6 +13,7 @@ from typing import cast
 
 from torchledger.formula import KERNELS, Activation, Kernels, Parameter, Part, parts
 from torchledger.formula.optimizer import trained
+from torchledger.formula.value import ELEMENT_BYTES
 from torchledger.ledger import Amount, Line
 from torchledger.ops import causal_pairs
 from torchledger.planner.exchange import (
@@ -136,6 +137,7 @@ def _exchanges(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, 
         routes_first=stack.routes_first,
         sums_apart=stack.sums_apart,
         sum_bytes=2 if is_cast else None,
+        read_bytes={name: int(ELEMENT_BYTES[each]) for name, each in part.read_formats} if is_cast else {},
     )
     # a second run that stops at the last tensor it has to save: behind the last sum a norm keeps one, or dropout
     ends_early = stack.stops_early and spec.norm.placement == "pre" and not spec.dropout

@@ -8,8 +8,9 @@ and back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from torchledger.ledger import Phase
@@ -18,6 +19,8 @@ from torchledger.spec import ModelSpec, Recipe, Strategy
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 Cause = Literal["tensor", "context", "expert", "expert tensor", "vocabulary"]
+
+_AS_THE_STREAM: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def layer_exchanges(
     regathers: bool,
     routes_first: bool = False,
     sum_bytes: int | None = None,
+    read_bytes: Mapping[str, int] = _AS_THE_STREAM,
     sums_apart: bool = False,
 ) -> tuple[Exchange, ...]:
     """Of one layer.
@@ -95,6 +99,8 @@ def layer_exchanges(
             gather them; otherwise every one of those sends all of them.
         sum_bytes: of a partial result that matmuls give, which under autocast is narrower than the stream that it is
             added to; nothing is the stream's. A mixture's is weighted by its router's scores, and as wide as those.
+        read_bytes: of what `attention` and `mlp` read, where that is narrower than the stream: under autocast an
+            embedding that is projected enters in 16 bit, and a norm without a weight leaves the format as it is.
         sums_apart: attention and MLP that read the same input gather it and add up their partial results each for
             itself, not together.
     """
@@ -109,7 +115,10 @@ def layer_exchanges(
             recipe,
             strategy,
             is_routed=routed,
-            formats=(element_bytes, narrow, element_bytes if is_moe else narrow),
+            formats={
+                "attention": (read_bytes.get("attention", element_bytes), narrow),
+                "mlp": (read_bytes.get("mlp", element_bytes), element_bytes if is_moe else narrow),
+            },
             regathers=regathers,
         ),
         *_norms(spec, recipe, strategy),
@@ -205,20 +214,18 @@ def _tensor(
     strategy: Strategy,
     *,
     is_routed: bool,
-    formats: tuple[int, int, int],
+    formats: Mapping[str, tuple[int, int]],
     regathers: bool,
 ) -> Iterator[Exchange]:
-    """`formats` are bytes of an element of the stream, and of partial results of attention and of MLP or mixture."""
+    """`formats` are bytes of an element of what attention and MLP or mixture read, and of their partial results."""
     if strategy.tensor_parallel == 1:
         return
-    size, mixed, fed = (stream_bytes(spec, recipe, strategy, each) for each in formats)
     # an expert that every token visits is cut as a layer without experts is
     shared = spec.moe is not None and spec.moe.shared_intermediate_size != 0
-    modules = ["layers.*.attention"]
-    if not spec.parallel and (shared or not is_routed):
-        modules.append("layers.*.mlp")
-    for module in modules:
-        partial = fed if module.endswith(".mlp") else mixed
+    halves = ["attention"] if spec.parallel or (is_routed and not shared) else ["attention", "mlp"]
+    for half in halves:
+        module = f"layers.*.{half}"
+        size, partial = (stream_bytes(spec, recipe, strategy, each) for each in formats[half])
         if not strategy.sequence_parallel:
             yield Exchange(module, "all_reduce", partial, "forward", "tensor")
             yield Exchange(module, "all_reduce", size, "backward", "tensor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torchledger.formula import parameters
 from torchledger.formula.optimizer import trained
@@ -12,7 +13,7 @@ from torchledger.planner.data_parallel import data_rules
 from torchledger.planner.key_value_heads import cutters_of
 from torchledger.planner.shard import num_micro_batches, sharded_spec
 from torchledger.planner.shard_sums import shard_sums, summed
-from torchledger.planner.stack import stack
+from torchledger.planner.stack import Stack, stack
 from torchledger.planner.stage import Stage
 from torchledger.planner.stage_ledger import exchange_line, stage_ledger
 from torchledger.planner.step import StepRules
@@ -25,7 +26,7 @@ __all__ = ["rank_ledger"]
 _FP32, _INT64 = 4, 8
 
 
-def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
+def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy, *, kernels: str | None = None) -> Ledger:
     """The ledger of one rank's step, collectives included, by the rules of the layout's stack.
 
     Where a size does not divide, it is that of the rank that holds most, which is the first.
@@ -34,6 +35,7 @@ def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
         spec: the whole model.
         recipe: the whole recipe.
         strategy: a layout without pipeline stages that its stack can run.
+        kernels: name of the set that the rank runs (`formula.KERNELS`), where it is not the stack's.
 
     Two replicas each send their gradients once around a ring of two, 2·1/2 of their bytes:
 
@@ -46,12 +48,13 @@ def rank_ledger(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
     True
     """
     assert strategy.pipeline_parallel == 1
-    ledger = _by_stage(spec, recipe, strategy)
+    rules = stack(strategy.stack)
+    rules = rules if kernels is None else replace(rules, kernels=kernels)
+    ledger = _by_stage(spec, recipe, strategy, rules)
     return Ledger.of([*ledger, *small_sums(spec, recipe, strategy)], convention=ledger.convention)
 
 
-def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy) -> Ledger:
-    rules = stack(strategy.stack)
+def _by_stage(spec: ModelSpec, recipe: Recipe, strategy: Strategy, rules: Stack) -> Ledger:
     found = pieces(spec, recipe, strategy, rules)
     blocks = tuple((each.block, max(1, each.num_layers)) for each in found)
     step = StepRules(
