@@ -49,8 +49,7 @@ def recipes(draw, *, has_experts, shortest):
             weight_decay=draw(st.sampled_from([0.0, 0.1])),
         ),
         trainable=trained,
-        # Beside layers that run again an adapter's factor of 8 bytes is let go of a moment later than by formula.
-        lora_rank=0 if trained or recompute == "full" else draw(st.sampled_from([0, 0, 2])),
+        lora_rank=0 if trained else draw(st.sampled_from([0, 0, 2])),
         loss_chunk=draw(st.sampled_from([0, 0, 3, 100])),
         document_mask=draw(st.booleans()),
         load_balance=draw(st.sampled_from([0.0, 0.01])) if has_experts else 0.0,

@@ -86,6 +86,23 @@ def test_the_bias_of_a_tied_head_is_trained_with_the_embedding(loss_chunk):
     _agree(spec, Recipe(batch_size=4, sequence_length=16, trainable=("embedding",), loss_chunk=loss_chunk))
 
 
+@pytest.mark.parametrize("targets", [("up", "down"), pytest.param((), marks=pytest.mark.proof)])
+def test_adapters_in_layers_that_run_again(targets):
+    """Their factors, 8 bytes each, are gone when the gradient that follows has a layer run again."""
+    recipe = Recipe(batch_size=2, sequence_length=8, recompute="full", lora_rank=2, lora_targets=targets)
+    _agree(SPECS[0], recipe)
+
+
+@pytest.mark.parametrize("kind", ["sgd", pytest.param("adamw", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("implementation", ["foreach", pytest.param("loop", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("base_size", [8, pytest.param(32, marks=pytest.mark.proof)])
+def test_parameters_of_other_learning_rates_are_lists_of_their_own(kind, implementation, base_size):
+    """At 4 times muP's base width, and at it: what reads, maps and tells has a rate each of SGD, of Adam two of them."""
+    optimizer = OptimizerSpec(kind, implementation, weight_decay=0.1)
+    recipe = Recipe(batch_size=1, sequence_length=2, optimizer=optimizer, initialization="mup", mup_base_size=base_size)
+    _agree(SPECS[0], recipe)
+
+
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16-pure"])
 @pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])

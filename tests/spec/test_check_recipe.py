@@ -126,3 +126,10 @@ def test_parts_and_layers_by_number_can_be_trained():
     spec = ModelSpec("tiny", 100, 64, 4, 32, AttentionSpec(4), MlpSpec(64))
     assert recipe_mistakes(Recipe(trainable=("embedding", "layers.0", "layers.2-3", "head")), spec) == []
     assert recipe_mistakes(Recipe(lora_rank=8, recompute="full", recompute_layers=1, offload_activations=1.0)) == []
+
+
+@pytest.mark.parametrize(("length", "place"), [(2, ["sequence_length"]), (3, [])])
+def test_every_prediction_layer_has_a_token_to_predict(length, place):
+    """Of 2 tokens the second prediction layer would have the one that is 3 on; of 3 tokens the last is."""
+    spec = ModelSpec("further", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64), num_prediction_layers=2)
+    assert [each for each, _ in recipe_mistakes(Recipe(sequence_length=length), spec)] == place

@@ -52,6 +52,21 @@ def test_checkpointing_keeps_the_number_and_makes_it_again():
     assert timeline.peak().peak_bytes > 0
 
 
+def test_a_number_is_gone_before_what_runs_again_for_the_next_node():
+    """Half of cos(w · sin(x)): the gradient of the half has run when that of the cosine asks for what is made again."""
+    w = _leaf()
+
+    def run():
+        again = checkpoint(lambda x: (x.sin() * w).cos(), _leaf(), use_reentrant=False, preserve_rng_state=False)
+        (again * 0.5).sum().backward()
+
+    timeline, (number,) = _numbers(run)
+    again = [block for block in timeline.blocks if block.phase == "recompute"]
+    assert again
+    assert number.freed is not None
+    assert number.freed < min(block.allocated for block in again)
+
+
 def test_a_backward_operation_is_replayed_with_the_saved_tensor():
     """In the backward pass nothing wraps the number again: the signature has a tensor in its place."""
     with Recorder() as recorder:

@@ -102,6 +102,10 @@ def _fits(recipe: Recipe, spec: ModelSpec | None) -> Iterator[Mistake]:
     longest = spec.max_sequence_length
     if spec.position.kind == "learned" and recipe.sequence_length > longest:
         yield "sequence_length", f"{recipe.sequence_length} is more than the {longest} learned positions of {spec.name}"
+    further = spec.num_prediction_layers
+    if 1 <= recipe.sequence_length <= further:
+        message = f"{recipe.sequence_length} leaves the last of {further} prediction layers no token to predict"
+        yield "sequence_length", f"{message}; give {further + 1} or more, or fewer model.num_prediction_layers"
 
 
 def _saved(recipe: Recipe) -> Iterator[Mistake]:

@@ -264,6 +264,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's c
             self.scalars.entered(node)
             if func in SAVING and not isinstance(args[1], torch.Tensor):
                 key = with_wrapped_number(key)
+        elif phase == "recompute":
+            self.scalars.recomputed()
         index, begun = len(self.calls), self.storages.num_events
         result = self._run(func, args, kwargs, key, tensors)  # may raise what an optimizer's `.item()` is answered for
         self._positions.append(begun)

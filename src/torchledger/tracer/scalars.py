@@ -56,6 +56,11 @@ class SavedScalars:
             number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]  # noqa: SLF001  # as in `Graph`
             self._by_node.setdefault(number, []).append(entry)
 
+    def recomputed(self) -> None:
+        """An operation runs again, for a node that asks for what it saved: the node before it is done."""
+        self._running = None
+        self._end()
+
     def entered(self, node: Any) -> None:
         """A backward operation of `node` is about to run: what the node before had saved is gone by now."""
         while self._recomputed:

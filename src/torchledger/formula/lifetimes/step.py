@@ -58,7 +58,7 @@ def _step(spec: ModelSpec, recipe: Recipe, standing: Mapping[str, Amount]) -> It
     if norm is not None:
         yield Moment("clipping", _parts(memory))
     memory.forget()
-    update(memory, trained, recipe.optimizer, recipe.precision)
+    update(memory, trained, recipe, spec.hidden_size)
     yield Moment("optimizer step", _parts(memory))
     for each in trained:  # whose tensor knows it, so that neither would go by itself
         each.gradient = each.tensor.leaf = None

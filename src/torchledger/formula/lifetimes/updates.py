@@ -10,7 +10,7 @@ from torchledger.formula.lifetimes.memory import Block, Memory
 from torchledger.formula.lifetimes.tensors import SIZES
 from torchledger.formula.optimizer import BLOCK_8BIT, CHUNK_8BIT, SMALLEST_8BIT
 from torchledger.formula.precision import FORMATS
-from torchledger.spec import OptimizerSpec
+from torchledger.spec import OptimizerSpec, Recipe
 
 #: Newton-Schulz iterations of Muon, and the numbers of an 8-bit table.
 _ITERATIONS, _CODES = 5, 256
@@ -55,14 +55,19 @@ def clipped(memory: Memory, trained: Sequence[Parameter]) -> Block:
     return found
 
 
-def update(memory: Memory, parameters: Sequence[Parameter], spec: OptimizerSpec, precision: str) -> None:
+def update(memory: Memory, parameters: Sequence[Parameter], recipe: Recipe, hidden_size: int) -> None:
     """One step of the optimizer, whose state is there."""
     memory.place = "optimizer step"
+    spec, precision = recipe.optimizer, recipe.precision
     formats = FORMATS[precision]
     is_mixed = bool(formats.master) or formats.stored != formats.moment
-    matrices = [each for each in parameters if _is_decayed(each)]
-    others = [each for each in parameters if not _is_decayed(each)]
-    for group, decay in ((matrices, spec.weight_decay), (others, 0.0)):
+    groups: dict[tuple[bool, float], list[Parameter]] = {}
+    for decays in (True, False):
+        for each in parameters:
+            if _is_decayed(each) == decays:
+                groups.setdefault((decays, _rate(each, recipe, hidden_size)), []).append(each)
+    for (decays, _), group in groups.items():
+        decay = spec.weight_decay if decays else 0.0
         if spec.kind in {"adamw", "sgd"} and not is_mixed:
             # no fused kernel of SGD moves 16-bit parameters, see the trainer's optimizer
             is_fused = spec.implementation == "fused" and (spec.kind == "adamw" or formats.stored == "fp32")
@@ -70,6 +75,19 @@ def update(memory: Memory, parameters: Sequence[Parameter], spec: OptimizerSpec,
             continue
         for each in group:
             _one(memory, each, spec, precision, decays=decay > 0)
+
+
+def _rate(parameter: Parameter, recipe: Recipe, hidden_size: int) -> float:
+    """What its learning rate is multiplied with, which parameters of one group share (`trainer.init`, muP)."""
+    if recipe.initialization != "mup":
+        return 1.0
+    r, name, is_sgd = hidden_size / recipe.mup_base_size, parameter.name, recipe.optimizer.kind == "sgd"
+    inputs = ("embedding.weight", "position_embedding.weight")
+    if len(parameter.tensor.shape) < 2 or name in inputs or name.endswith(".lora_b.weight"):
+        return r if is_sgd else 1.0
+    if name == "head.weight" or name.endswith((".router.weight", ".shared_gate.weight", ".lora_a.weight")):
+        return 1 / r
+    return 1.0 if is_sgd else 1 / r
 
 
 def _is_decayed(parameter: Parameter) -> bool:
