@@ -97,7 +97,7 @@ def test_adapters_in_layers_that_run_again(targets):
 @pytest.mark.parametrize("implementation", ["foreach", pytest.param("loop", marks=pytest.mark.proof)])
 @pytest.mark.parametrize("base_size", [8, pytest.param(32, marks=pytest.mark.proof)])
 def test_parameters_of_other_learning_rates_are_lists_of_their_own(kind, implementation, base_size):
-    """At 4 times muP's base width, and at it: what reads, maps and tells has a rate each of SGD, of Adam two of them."""
+    """At 4 times muP's base width and at it: what reads, maps and tells has a rate of SGD each, of Adam two of them."""
     optimizer = OptimizerSpec(kind, implementation, weight_decay=0.1)
     recipe = Recipe(batch_size=1, sequence_length=2, optimizer=optimizer, initialization="mup", mup_base_size=base_size)
     _agree(SPECS[0], recipe)
