@@ -42,8 +42,8 @@ RECIPE = Recipe(
 LAYOUTS = ("replicas", "shards", "split")
 
 
-def manifest(number):
-    identity = Identity(SPEC, RECIPE, {"train_sha256": "ab"}, numerics(torch.device("cpu")))
+def manifest(number, spec=SPEC):
+    identity = Identity(spec, RECIPE, {"train_sha256": "ab"}, numerics(torch.device("cpu")))
     return Manifest(number, identity, {"loss": 2.5})
 
 
@@ -116,22 +116,27 @@ def loaded(path, model, optimizer, group=None):
     return model, optimizer
 
 
-def _process(rank, port, work, args):
+def _process(rank, size, port, work, args):
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
-    with process_group(Crew(Ranks(rank, 2, rank), store), torch.device("cpu")):
+    store = dist.TCPStore("127.0.0.1", port, size, rank == 0)
+    with process_group(Crew(Ranks(rank, size, rank), store), torch.device("cpu")):
         work(rank, *args)
     leave(0)
 
 
 def on_two_ranks(work, *args):
     """Run `work(rank, *args)` in two processes; an assertion that fails in either fails here."""
+    on_ranks(2, work, *args)
+
+
+def on_ranks(size, work, *args):
+    """The same in so many."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path(__file__).parents[2])  # where a new process finds this file again
-        torch.multiprocessing.spawn(_process, (port, work, args), nprocs=2)
+        torch.multiprocessing.spawn(_process, (size, port, work, args), nprocs=size)
 
 
 def _save_and_load(rank, folder, layout):
@@ -228,8 +233,8 @@ KEPT_APART = {
 }
 
 
-def _trained_in_shares(recipe, seed, strategy):
-    step = build_step(SPEC, replace(recipe, seed=seed, batch_size=1), strategy=strategy)
+def _trained_in_shares(recipe, seed, strategy, spec=SPEC):
+    step = build_step(spec, replace(recipe, seed=seed, batch_size=1), strategy=strategy)
     for number in range(2):
         step(example_batch(replace(recipe, batch_size=1)), number)
     return step.model, step.optimizer
@@ -255,3 +260,41 @@ def test_states_that_are_not_as_large_as_their_parameter_come_back(tmp_path):
         assert any(key.startswith("optimizer/") for key in states)
         got = loaded(latest_checkpoint(tmp_path / name), *_trained_in_shares(recipe, 5, None))
         assert differing(states, *got) == [], name
+
+
+#: One key-value head of four queries, and two.
+FEW = {heads: replace(SPEC, attention=replace(SPEC.attention, num_key_value_heads=heads)) for heads in (1, 2)}
+SHARED = {"adamw": RECIPE, "adafactor": KEPT_APART["adafactor"], "adapters": KEPT_APART["adapters"]}
+
+
+def _save_and_load_shared_heads(rank, folder, spec, strategy):
+    for name, recipe in SHARED.items():
+        model, optimizer = _trained_in_shares(recipe, 1, strategy, spec)
+        states = whole(state_of(model, optimizer))
+        path = save_checkpoint(folder / name, model, optimizer, manifest(1, spec), keep=2, group=dist.group.WORLD)
+        got = loaded(path, *_trained_in_shares(recipe, 5, strategy, spec), dist.group.WORLD)
+        assert differing(states, *got) == [], name
+        alone = folder / f"{name} alone" / path.name
+        got = loaded(alone, *_trained_in_shares(recipe, 7, strategy, spec), dist.group.WORLD)
+        told = states, whole(state_of(*got))
+        if rank == 0:
+            torch.save(told, folder / f"{name}.pt")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("size", "num_heads"), [(2, 1), (4, 2)])
+def test_key_value_heads_that_ranks_share_are_saved_once(tmp_path, size, num_heads):
+    """Copies on several ranks are one tensor on the disk, which as many ranks and one process go on from, and back."""
+    spec, numbers = FEW[num_heads], {}
+    for name, recipe in SHARED.items():
+        model, optimizer = _trained_in_shares(recipe, 3, None, spec)
+        save_checkpoint(tmp_path / f"{name} alone", model, optimizer, manifest(1, spec), keep=1)
+        numbers[name] = whole(state_of(model, optimizer))
+    on_ranks(size, _save_and_load_shared_heads, tmp_path, spec, Strategy(tensor_parallel=size))
+    for name, recipe in SHARED.items():
+        saved, got = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        assert all(torch.equal(got[key], value) for key, value in numbers[name].items())
+        path = latest_checkpoint(tmp_path / name)
+        assert differing(saved, *loaded(path, *_trained_in_shares(recipe, 5, None, spec))) == [], name
+        stored = sum(math.prod(t.shape) for f in Manifest.read(path).files.values() for t in f.tensors.values())
+        assert stored == sum(each.numel() for each in numbers[name].values())
