@@ -82,6 +82,14 @@ def test_a_terminal_is_drawn_over(monkeypatch):
     assert text.endswith("left\n")
 
 
+def test_quick_steps_are_not_all_drawn():
+    """A thousand steps in no time are some lines over each other, and the one that stays is the last step's."""
+    text = drawn(*(step(n) for n in range(1000)), on_terminal=True)
+    lines = text.split("\r\x1b[K")
+    assert "step 1000/400" in lines[-1]
+    assert len(lines) < 100
+
+
 def test_a_log_has_a_line_now_and_then():
     """In a log every tenth step has its line, and the very last one."""
     text = drawn(*(step(n) for n in range(21)), step(399), on_terminal=False)

@@ -45,6 +45,23 @@ def test_what_is_told_of_a_spike():
     assert verdict.score == pytest.approx((9 - 2.02) / (1.4826 * 0.01))
 
 
+def test_a_watch_is_a_window_of_robust_scores():
+    """Of values that scatter now more, now less, spikes begin where the score among the last 128 passes 6."""
+    chance = random.Random(2)
+    values = [
+        round(chance.gauss(3, chance.choice((0.001, 0.1))) * chance.choice((1,) * 20 + (3,)), 2) for _ in range(600)
+    ]
+    watch, was_high, begun = SpikeWatch(), False, 0
+    for number, value in enumerate(values):
+        score = robust_score(value, values[max(0, number - WINDOW) : number])
+        is_high = score is not None and score > THRESHOLD
+        verdict = watch.judge(value)
+        assert verdict.begins == (is_high and not was_high)
+        assert verdict.score == (score if verdict.begins else None)
+        was_high, begun = is_high, begun + verdict.begins
+    assert begun > 5
+
+
 def test_a_falling_loss_and_a_noisy_one_are_no_spikes():
     """Two thousand steps of a usual curve, noise of a twentieth: nothing is told."""
     chance = random.Random(0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING, TextIO
 
 from torchledger.units import format_bytes, format_count, format_duration, format_number, format_percent, group_digits
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.events import Answered, Evaluated, Event, Sampled, Saved, Spiked, Started, Step
 
 _ERASE = "\r\x1b[K"
+_REDRAW_S = 0.05  # no eye follows more than twenty lines a second, and a small model takes more steps than that
 
 
 class Live:
@@ -33,6 +36,8 @@ class Live:
         self._stream = stream or sys.stderr
         self._overwrites = self._stream.isatty() if on_terminal is None else on_terminal
         self._is_drawn = False
+        self._drawn_at = -math.inf
+        self._late: Step | None = None  # came too soon after the one that is drawn
         self._is_read = True
         self._num_devices = 1
 
@@ -67,27 +72,35 @@ class Live:
                 self._line(f"warning at step {group_digits(event.step)}: {event.message}")  # type: ignore[union-attr]
 
     def close(self) -> None:
-        """Leave the last line standing."""
+        """Leave the last line standing, that of the last step."""
         if self._is_drawn and self._is_read:
             with contextlib.suppress(OSError):
+                if self._late is not None:
+                    self._redraw(self._late)
                 self._stream.write("\n")
                 self._stream.flush()
             self._is_drawn = False
 
     def _step(self, event: Step) -> None:
-        text = step_line(event, self._num_steps, self._num_devices)
         if self._overwrites:
-            width = shutil.get_terminal_size((100, 24)).columns - 1
-            self._stream.write(_ERASE + text[:width])
-            self._stream.flush()
-            self._is_drawn = True
+            self._late = event
+            if time.monotonic() - self._drawn_at >= _REDRAW_S:
+                self._redraw(event)
         elif event.step % self._every == 0 or event.step + 1 == self._num_steps:
-            self._line(text)
+            self._line(step_line(event, self._num_steps, self._num_devices))
+
+    def _redraw(self, event: Step) -> None:
+        """Draw a step over the one before."""
+        text = step_line(event, self._num_steps, self._num_devices)
+        width = shutil.get_terminal_size((100, 24)).columns - 1
+        self._stream.write(_ERASE + text[:width])
+        self._stream.flush()
+        self._is_drawn, self._drawn_at, self._late = True, time.monotonic(), None
 
     def _line(self, text: str) -> None:
         self._stream.write(f"{_ERASE if self._is_drawn else ''}{text}\n")
         self._stream.flush()
-        self._is_drawn = False
+        self._is_drawn, self._late = False, None
 
 
 def step_line(event: Step, num_steps: int, num_devices: int = 1) -> str:

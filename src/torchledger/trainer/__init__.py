@@ -31,7 +31,8 @@
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume, fallback                              whether it may go on, and from which checkpoint
              loop, session, validation, interrupts, events what happens
-             tally, counters, spikes, oddities, utilization what the steps add up to, what is wrong with them
+             tally, counters, spikes, sliding              what the steps add up to
+             oddities, utilization                         what is wrong with them, MFU and HFU
              questions, choices                            multiple choice
              determinism                                   what does not repeat is refused
              compiled                                      layers through torch.compile

@@ -110,9 +110,12 @@ class Batches:
 
         Of several files, over the one that most is repeated of: 1 is where something is first seen again.
         """
+        return num_batches * self.batch_size * self._epochs_of_a_sample
+
+    @cached_property
+    def _epochs_of_a_sample(self) -> float:
         shares = (1.0,) if self._mixture is None else self._mixture.shares
-        most = max(share / size for share, size in zip(shares, self.sizes, strict=True))
-        return num_batches * self.batch_size * most
+        return max(share / size for share, size in zip(shares, self.sizes, strict=True))
 
     def squared_lengths(self, n: int) -> int:
         """Σ Lᵢ² of batch n over all ranks: pairs of tokens within one document. B·T² where documents are not asked for.

@@ -1,7 +1,7 @@
 """What the training loop tells while it runs. The loop never prints; whoever listens draws."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ __all__ = [
     "Started",
     "Step",
     "Warned",
+    "row_of",
 ]
 
 
@@ -260,5 +261,12 @@ class Finished:
         own = {name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"}
         return own | {"session": asdict(self.session), "lifetime": asdict(self.lifetime)}
 
+
+def row_of(event: Step) -> dict[str, Any]:
+    """A step's fields by name, for JSON: what `dataclasses.asdict` gives where nothing is nested, ten times as fast."""
+    return {name: getattr(event, name) for name in _STEP_FIELDS}
+
+
+_STEP_FIELDS = tuple(field.name for field in fields(Step))
 
 Event: TypeAlias = Started | Step | Spiked | Evaluated | Answered | Saved | Sampled | Warned | Interrupted | Finished

@@ -42,7 +42,7 @@ class MetricsWriter:
                     shutil.copyfile(path, kept_as)
                     self.damage = f"{path} was damaged at line {_listed(damaged)}, which is left out; kept as {kept_as}"
                 write_text(path, "".join(_line(row) for row in rows if _belongs_before(row, first_step)))
-            self._stream = path.open("a", encoding="utf-8")
+            self._stream = path.open("ab", buffering=0)  # each row is with the system at once, and by one call
         except OSError as error:
             raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
 
@@ -53,8 +53,9 @@ class MetricsWriter:
             RunFolderError: a full disk.
         """
         try:
-            self._stream.write(_line(row))
-            self._stream.flush()
+            data = _line(row).encode()
+            while data := data[self._stream.write(data) :]:
+                pass  # a disk that takes a part of it and fills up says so at the next
         except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
 
@@ -65,16 +66,19 @@ class MetricsWriter:
             RunFolderError: a full disk.
         """
         try:
-            self._stream.flush()
             os.fsync(self._stream.fileno())
         except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file.
+
+        Raises:
+            RunFolderError: a disk that refuses late what it took before.
+        """
         try:
             self._stream.close()
-        except OSError as error:  # closing flushes what a full disk refused
+        except OSError as error:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
 
     def __enter__(self) -> Self:
@@ -132,8 +136,14 @@ def _belongs_before(row: Mapping[str, Any], first_step: int) -> bool:
     return step < first_step if row.get("kind") in {"step", "spike"} or first_step == 0 else step <= first_step
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
 def _line(row: Mapping[str, Any]) -> str:
-    finite = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
-    }
-    return json.dumps(finite, allow_nan=False) + "\n"
+    try:
+        return _ENCODER.encode(row) + "\n"
+    except ValueError:  # a number that JSON does not have, which few rows hold
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+        }
+        return _ENCODER.encode(finite) + "\n"

@@ -74,7 +74,7 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
     np.random.seed(seeds["numpy"])  # noqa: NPY002  # the global generator is meant: it is the one that others draw from
     # torch.manual_seed does this too, and formats a stack trace for CUDA each time while CUDA sleeps: 0.3 ms a step
     torch.default_generator.manual_seed(seeds["torch"])
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # asking whether there is one takes longer
         torch.cuda.manual_seed_all(seeds["torch"])
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seeds["torch"])

@@ -19,7 +19,18 @@ from torchledger.trainer.choices import answer
 from torchledger.trainer.compiled import compile_layers
 from torchledger.trainer.determinism import nondeterministic
 from torchledger.trainer.errors import CheckpointError, NonFinite, OutOfMemory, TrainError
-from torchledger.trainer.events import Answered, Evaluated, Finished, Sampled, Saved, Spiked, Started, Step, Warned
+from torchledger.trainer.events import (
+    Answered,
+    Evaluated,
+    Finished,
+    Sampled,
+    Saved,
+    Spiked,
+    Started,
+    Step,
+    Warned,
+    row_of,
+)
 from torchledger.trainer.interrupts import Interrupts
 from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.metrics import MetricsWriter, read_metrics
@@ -110,6 +121,9 @@ class Session:
         self.told = {(row["kind"], row["step"]) for row in rows}
         self._spikes: list[Spiked] = []
         self._gauge = ResidentGauge()
+        # Asked once: between two steps even a short question takes long, its code and data having left the caches.
+        self._drawing_rank = setup.ranks.drawing_rank(setup.strategy)
+        self._accumulation_steps = setup.local_recipe.accumulation_steps
 
     def started(self) -> Started:
         """What is about to run."""
@@ -166,7 +180,7 @@ class Session:
             _raise_in_our_words(error, step)
         seconds, waited = time.perf_counter() - begin, self.batches.data_wait_s - waited
         event = self._event(step, loss, norm, seconds, waited, skipped=result.skipped)
-        self._write({"kind": "step", **asdict(event)})
+        self._write({"kind": "step", **row_of(event)})
         return event
 
     def spikes(self) -> list[Spiked]:
@@ -325,8 +339,8 @@ class Session:
     def _update(self, step: int) -> StepResult:
         recipe = self.setup.recipe
         batch = next(self.batches)
-        seed_step(recipe.seed, step, self.setup.ranks.drawing_rank(self.setup.strategy))
-        return self.step(micro_batches(batch, self.setup.local_recipe.accumulation_steps), step, _are_numbers)
+        seed_step(recipe.seed, step, self._drawing_rank)
+        return self.step(micro_batches(batch, self._accumulation_steps), step, _are_numbers)
 
     def _event(
         self, step: int, loss: float, norm: float | None, seconds: float, waited: float, *, skipped: bool

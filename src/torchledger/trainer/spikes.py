@@ -2,9 +2,10 @@
 
 import math
 import statistics
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from torchledger.trainer.sliding import Sliding, middle_of
 
 __all__ = ["SpikeWatch", "Verdict", "robust_score"]
 
@@ -35,8 +36,13 @@ def robust_score(value: float, earlier: Sequence[float]) -> float | None:
 
 
 def _scatter(earlier: Sequence[float], middle: float) -> float:
-    deviation = _TO_DEVIATION * statistics.median([abs(each - middle) for each in earlier])
-    return max(deviation, LEAST_SCATTER * abs(middle), 1e-12)
+    # Of values in order these fall and then rise, which Python sorts by putting two rows together.
+    deviation = _TO_DEVIATION * middle_of(sorted([abs(each - middle) for each in earlier]))
+    return max(deviation, _least_scatter(middle))
+
+
+def _least_scatter(middle: float) -> float:
+    return max(LEAST_SCATTER * abs(middle), 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Verdict:
     """What a watch says of one value.
 
     Attributes:
-        score: the value's robust score; nothing while there are too few to compare with, or where it is no number.
+        score: the value's robust score, where a spike begins.
         usual: median of the values before it, where a spike begins.
         begins: whether a spike begins here: the score is beyond the threshold, the one before was not.
     """
@@ -52,6 +58,9 @@ class Verdict:
     score: float | None = None
     usual: float | None = None
     begins: bool = False
+
+
+CALM = Verdict()
 
 
 class SpikeWatch:
@@ -64,7 +73,7 @@ class SpikeWatch:
 
     def __init__(self, earlier: Iterable[float | None] = (), *, logarithmic: bool = False) -> None:
         self._logarithmic = logarithmic
-        self._values: deque[float] = deque(maxlen=WINDOW)
+        self._values = Sliding(WINDOW)
         self._is_high = False
         for value in earlier:
             self.judge(value)
@@ -72,11 +81,22 @@ class SpikeWatch:
     def judge(self, value: float | None) -> Verdict:
         """Judge the next value. One that is no number is no spike: it is counted elsewhere and leaves no trace here."""
         if value is None or not math.isfinite(value) or (self._logarithmic and value <= 0):
-            return Verdict()
+            return CALM
         seen = math.log(value) if self._logarithmic else value
-        score = robust_score(seen, self._values)
+        score, usual = self._score(seen), self._values.median
         is_high = score is not None and score > THRESHOLD
         begins, self._is_high = is_high and not self._is_high, is_high
-        usual = statistics.median(self._values) if begins else None
-        self._values.append(seen)
-        return Verdict(score, math.exp(usual) if usual is not None and self._logarithmic else usual, begins)
+        self._values.add(seen)
+        if not begins:
+            return CALM
+        assert usual is not None
+        return Verdict(score, math.exp(usual) if self._logarithmic else usual, begins)
+
+    def _score(self, seen: float) -> float | None:
+        """The robust score of a value; nothing where it is not needed, because no scatter would make it a spike."""
+        middle = self._values.median
+        if middle is None or len(self._values) < LEAST_HISTORY:
+            return None
+        if seen - middle <= THRESHOLD * _least_scatter(middle):
+            return None
+        return (seen - middle) / _scatter(self._values.ordered, middle)

@@ -261,7 +261,9 @@ def build_model(spec: ModelSpec, recipe: Recipe) -> Transformer:
 
 
 def micro_batches(batch: MicroBatch, accumulation_steps: int) -> list[MicroBatch]:
-    """A batch as `accumulation_steps` micro-batches of equally many rows: views, not copies."""
+    """A batch as `accumulation_steps` micro-batches of equally many rows: views, not copies; or the batch itself."""
+    if accumulation_steps == 1:
+        return [batch]
     rows = len(batch[0]) // accumulation_steps
     return [tuple(part[i : i + rows] for part in batch) for i in range(0, len(batch[0]), rows)]
 

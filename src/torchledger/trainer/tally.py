@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchledger.trainer.counters import Counters
+from torchledger.trainer.sliding import Sliding
 from torchledger.trainer.spikes import WINDOW, SpikeWatch
 
 __all__ = ["Rise", "Tally"]
@@ -70,6 +71,7 @@ class Tally:
         }
         self._first_step = first_step
         self._seconds: list[float] = []
+        self._recent = Sliding(RECENT_STEPS)
 
     @property
     def lifetime(self) -> Counters:
@@ -89,8 +91,7 @@ class Tally:
     @property
     def recent_step_s(self) -> float | None:
         """Median seconds of the last fifty steps; nothing while the session warms up."""
-        recent = self._seconds[-RECENT_STEPS:]
-        return statistics.median(recent) if recent else None
+        return self._recent.median
 
     def is_warm_up(self, step: int) -> bool:
         """Whether `step` is one of the session's first."""
@@ -110,6 +111,7 @@ class Tally:
         """Add a step, and give back the spikes that begin with it."""
         if not skipped and not self.is_warm_up(step):
             self._seconds.append(seconds)
+            self._recent.add(seconds)
         self.streak = self.streak + 1 if skipped else 0
         self.initial_loss, self.final_loss = loss if step == 0 else self.initial_loss, loss
         spikes = []
