@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from torchledger.planner.exchange import (
@@ -143,3 +145,14 @@ def test_groups_follow_the_order_of_ranks() -> None:
 def test_the_stream_is_of_the_context_ranks_tokens() -> None:
     strategy = Strategy(context_parallel=4, micro_batch_size=3)
     assert stream_bytes(GPT, RECIPE, strategy, 2) == 3 * 512 * 12288 * 2
+
+
+def test_tokens_that_cross_once_say_of_how_many_copies_they_are() -> None:
+    """A rank's buffer has a copy for each of a token's experts, all sent or one to an island; hidden or shown."""
+    strategy, rules = Strategy(expert_parallel=4, data_parallel=4), {"dispatches_once": True, "hides_dispatch": True}
+    found = layer_exchanges(MIXTURE, RECIPE, strategy, is_moe=True, element_bytes=2, regathers=True, **rules)
+    sent = [each for each in found if each.cause == "expert"]
+    assert {each.copies for each in sent} == {2}  # experts of a token
+    assert all(each.is_hidden for each in sent)
+    plain = [each for each in of_layer(strategy, MIXTURE, is_moe=True) if each.cause == "expert"]
+    assert [replace(each, copies=0, is_hidden=False) for each in sent] == plain

@@ -100,3 +100,21 @@ def test_slices_are_joined_inside_between_inside():
     between = 1 / 2 * 64 * GB / 256 / (0.9 * 3.125e9)
     assert fabric.seconds("all_gather", 64 * GB, 512, 1) == pytest.approx(inside + between, rel=1e-3)
     assert fabric.explain("all_gather", GB, 512, 1).algorithm == "torus and network"
+
+
+def test_a_token_crosses_to_an_island_once_where_its_copies_are_made_there():
+    """8 copies over 4 islands of 8: 4 · (1 - (3/4)^8) / 8 of the bytes that would cross do; inside it is all of them.
+
+    Over one island nothing changes, nor with one copy.
+    """
+    fabric = Fabric.of(parse_cluster("h100x32"), link_share=0.8, network_share=0.9)
+    many, once = (fabric.seconds("all_to_all", 1e9, 32, 1, copies=copies) for copies in (0, 8))
+    start = fabric.seconds("all_to_all", 0, 32, 1)
+    assert (once - start) / (many - start) == pytest.approx(4 * (1 - 0.75**8) / 8)
+    assert fabric.seconds("all_to_all", 1e9, 32, 1, copies=1) == many
+    assert fabric.seconds("all_to_all", 1e9, 8, 1, copies=8) == fabric.seconds("all_to_all", 1e9, 8, 1)
+    # as many copies as there are bytes for: what is handed on inside takes longer than what crosses
+    inside = fabric.seconds("all_to_all", 1e9, 32, 1, copies=1000) - start
+    assert inside == pytest.approx(
+        fabric.seconds("all_to_all", 1e9, 8, 1, copies=8) * (7 / 32 + 24 / 32 * 7 / 8) / (7 / 8), rel=0.01
+    )

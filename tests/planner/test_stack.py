@@ -17,6 +17,8 @@ NAMES = (
     "torchtitan-2024-compiled",
     "fsdp1",
     "megatron",
+    "megatron-deepep",
+    "megatron-a2a-overlap",
     "megatron-2021",
     "megatron-deepspeed",
     "deepspeed",

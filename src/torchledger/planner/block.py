@@ -138,6 +138,8 @@ def _exchanges(part: Part, spec: ModelSpec, recipe: Recipe, strategy: Strategy, 
         sums_apart=stack.sums_apart,
         sum_bytes=2 if is_cast else None,
         read_bytes={name: int(ELEMENT_BYTES[each]) for name, each in part.read_formats} if is_cast else {},
+        dispatches_once=stack.dispatches_once,
+        hides_dispatch=stack.hides_dispatch,
     )
     # a second run that stops at the last tensor it has to save: behind the last sum a norm keeps one, or dropout
     ends_early = stack.stops_early and spec.norm.placement == "pre" and not spec.dropout

@@ -143,7 +143,7 @@ class LeastExchanges:
             shown = dict.fromkeys(_PHASES, 0.0)
             hidden: dict[tuple[str, bool], Hidden] = {}
             for each, group, times in block:
-                seconds = fabric.seconds(each.op, each.num_bytes * size, *group) * each.times
+                seconds = fabric.seconds(each.op, each.num_bytes * size, *group, copies=each.copies) * each.times
                 if each.is_hidden:
                     first_s = seconds / each.num_chunks if each.num_chunks else 0.0
                     before = hidden.get((each.phase, each.cause == "context"), _NONE)

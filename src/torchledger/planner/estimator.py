@@ -131,7 +131,8 @@ class Estimator:
             self._pieces[key] = found
 
         def exchange_s(exchange: Exchange) -> float:
-            return self.fabric.seconds(exchange.op, exchange.num_bytes, *group_of(exchange.cause, strategy))
+            group = group_of(exchange.cause, strategy)
+            return self.fabric.seconds(exchange.op, exchange.num_bytes, *group, copies=exchange.copies)
 
         chips = self.chips(strategy)
         factor = 0.0 if rules.compiled else rules.host_factor

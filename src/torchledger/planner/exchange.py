@@ -36,6 +36,8 @@ class Exchange:
         cause: which kind of parallelism asks for it.
         times: how many of them.
         num_chunks: pieces that it is cut into where it is hidden; the first shows all the same.
+        copies: of an all-to-all to experts, how many copies of a token are in a rank's buffer, where an island gets one
+            of them over the network and hands it on inside; 0: each copy travels by itself.
         is_hidden: it runs beside the computation of its block (a ring beside attention, Megatron's second gathering of
             the input beside the input gradient), and shows only where it is longer.
     """
@@ -48,6 +50,7 @@ class Exchange:
     times: int = 1
     num_chunks: int = 0
     is_hidden: bool = False
+    copies: int = 0
 
 
 def group_of(cause: Cause, strategy: Strategy) -> tuple[int, int]:
@@ -84,6 +87,8 @@ def layer_exchanges(
     sum_bytes: int | None = None,
     read_bytes: Mapping[str, int] = _AS_THE_STREAM,
     sums_apart: bool = False,
+    dispatches_once: bool = False,
+    hides_dispatch: bool = False,
 ) -> tuple[Exchange, ...]:
     """Of one layer.
 
@@ -103,6 +108,8 @@ def layer_exchanges(
             embedding that is projected enters in 16 bit, and a norm without a weight leaves the format as it is.
         sums_apart: attention and MLP that read the same input gather it and add up their partial results each for
             itself, not together.
+        dispatches_once: a token goes to an island once, however many of its experts are there.
+        hides_dispatch: tokens travel to experts and back beside the computing of another micro-batch.
     """
     narrow = element_bytes if sum_bytes is None else sum_bytes
     # experts that are not cut exchange tokens instead
@@ -125,7 +132,9 @@ def layer_exchanges(
         *_context(spec, recipe, strategy, element_bytes),
     ]
     if is_moe:
-        found.extend(_expert(spec, recipe, strategy, element_bytes, is_routed=routed and strategy.sequence_parallel))
+        is_routed = routed and strategy.sequence_parallel
+        sent = _expert(spec, recipe, strategy, element_bytes, is_routed=is_routed, once=dispatches_once)
+        found.extend(replace(each, is_hidden=hides_dispatch and each.cause == "expert") for each in sent)
     return tuple(found)
 
 
@@ -274,7 +283,7 @@ def _context(spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes:
 
 
 def _expert(
-    spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int, *, is_routed: bool
+    spec: ModelSpec, recipe: Recipe, strategy: Strategy, element_bytes: int, *, is_routed: bool, once: bool
 ) -> Iterator[Exchange]:
     if strategy.expert_parallel == 1 or spec.moe is None:
         return
@@ -282,8 +291,9 @@ def _expert(
     if is_routed:
         size //= strategy.tensor_parallel
     within, _ = group_of("expert tensor", strategy)
+    copies = spec.moe.experts_per_token if once else 0
     for phase in _PHASES:
-        yield Exchange("layers.*.mlp.experts", "all_to_all", size, phase, "expert", 2)
+        yield Exchange("layers.*.mlp.experts", "all_to_all", size, phase, "expert", 2, copies=copies)
         if is_routed and within > 1:  # all ranks of an expert need what came to any of them
             for op in _SPLIT_REDUCE:
                 yield Exchange("layers.*.mlp.experts", op, size * within, phase, "expert tensor")

@@ -72,7 +72,7 @@ class Fabric:
     num_chips: int
     roads: Roads
     assumptions: tuple[str, ...]
-    _fast: dict[tuple[Operation, int, int, int], _Fast] = field(default_factory=dict, repr=False, compare=False)
+    _fast: dict[tuple[Operation, int, int, int, int], _Fast] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -111,7 +111,9 @@ class Fabric:
         )
         return cls(cluster.num_chips, roads, assumptions)
 
-    def seconds(self, op: Operation, num_bytes: float, size: int, stride: int, concurrent: int = 1) -> float:
+    def seconds(
+        self, op: Operation, num_bytes: float, size: int, stride: int, concurrent: int = 1, *, copies: int = 0
+    ) -> float:
         """How long a collective takes.
 
         Args:
@@ -122,10 +124,11 @@ class Fabric:
             size: ranks of a group; one takes no time.
             stride: between the numbers of two neighbours in it.
             concurrent: how many such things the same chips do at the same time (a gradient reduction beside a send: 2).
+            copies: of an all-to-all, how many copies of a token its bytes are, an island getting one of them only.
         """
-        fast = self._fast.get((op, size, stride, concurrent))
+        fast = self._fast.get((op, size, stride, concurrent, copies))
         if fast is None:
-            fast = self._prepare(op, size, stride, concurrent)
+            fast = self._prepare(op, size, stride, concurrent, copies)
         lines, corrected = fast
         best = math.inf
         for latency_s, byte_s in lines:
@@ -158,20 +161,22 @@ class Fabric:
             concurrent=concurrent,
         )
 
-    def _ways(self, op: Operation, size: int, stride: int, concurrent: int) -> tuple[Group, tuple[Way, ...]]:
+    def _ways(
+        self, op: Operation, size: int, stride: int, concurrent: int, copies: int = 0
+    ) -> tuple[Group, tuple[Way, ...]]:
         assert op in OPERATIONS, op
         assert concurrent >= 1, concurrent
         group = group_over(size, stride, self.roads.chips_per_island, self.num_chips)
         if size == 1:
             return group, ()
         pods = _over_pods(size, stride, self.roads.chips_per_pod, self.num_chips)
-        return group, tuple(_shared(way, concurrent) for way in ways(op, group, pods, self.roads))
+        return group, tuple(_shared(way, concurrent) for way in ways(op, group, pods, self.roads, copies))
 
-    def _prepare(self, op: Operation, size: int, stride: int, concurrent: int) -> _Fast:
-        _, known = self._ways(op, size, stride, concurrent)
+    def _prepare(self, op: Operation, size: int, stride: int, concurrent: int, copies: int) -> _Fast:
+        _, known = self._ways(op, size, stride, concurrent, copies)
         lines = _lowest([(way.latency_s, way.byte_s) for way in known if not way.correction]) or ((0.0, 0.0),)
         corrected = tuple((limit, way) for way in known if way.correction and (limit := _limit(way, lines)) > 0)
-        fast = self._fast[op, size, stride, concurrent] = (lines, corrected)
+        fast = self._fast[op, size, stride, concurrent, copies] = (lines, corrected)
         return fast
 
 

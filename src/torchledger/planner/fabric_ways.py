@@ -56,7 +56,7 @@ class Way:
         return self.latency_s + num_bytes * self.byte_s / _corrected(self.correction, num_bytes)
 
 
-def ways(op: Operation, group: Group, pods: Group, roads: Roads) -> tuple[Way, ...]:
+def ways(op: Operation, group: Group, pods: Group, roads: Roads, copies: int = 0) -> tuple[Way, ...]:
     """Every way that the library knows.
 
     Args:
@@ -64,11 +64,12 @@ def ways(op: Operation, group: Group, pods: Group, roads: Roads) -> tuple[Way, .
         group: its ranks over islands.
         pods: its ranks over pods.
         roads: what they send over.
+        copies: of an all-to-all, how many copies of a token it has, of which an island gets one; 0: all of its own.
     """
     if roads.library == "xla":
         return tuple(_torus(op, group, pods, roads))
     if op in {"send", "all_to_all"}:
-        return (_direct(op, group, pods, roads),)
+        return (_direct(op, group, pods, roads, share_sent_once(group.num_domains, copies)),)
     return tuple(_nccl(op, group, pods, roads))
 
 
@@ -154,8 +155,25 @@ def _network_sum(group: Group, pods: Group, roads: Roads) -> Way:
     return Way("network sum", "Simple", latency, 2 / bus, bus, 2.0, 0.5 / m)
 
 
-def _direct(op: Operation, group: Group, pods: Group, roads: Roads) -> Way:
-    """Every rank to the next one (`send`, over the group's slowest hop), or a part of its own to every other."""
+def share_sent_once(num_islands: int, copies: int) -> float:
+    """Of what copies of tokens would cross the network, what does where an island gets one of a token's at most.
+
+    Copies go to islands at random: of k, 1 - (1 - 1/n)^k of n islands get any, in place of k/n of them. Experts that
+    are drawn without one coming twice spread a little further, routers that choose few islands less.
+
+    >>> share_sent_once(8, 8), share_sent_once(8, 1), share_sent_once(8, 0)
+    (0.6563911437988281, 1.0, 1.0)
+    """
+    n = num_islands
+    return 1.0 if copies < 1 else (1 - (1 - 1 / n) ** copies) * n / copies
+
+
+def _direct(op: Operation, group: Group, pods: Group, roads: Roads, once: float = 1.0) -> Way:
+    """Every rank to the next one (`send`, over the group's slowest hop), or a part of its own to every other.
+
+    Of the part that leaves an island `once` is the share that does: the rest of its copies are made behind the network,
+    and travel inside, beside it (DeepSeek-V3, arXiv:2412.19437, section 3.2.2).
+    """
     facts = nccl()
     n, simple = group.size, PROTOCOLS.index("Simple")
     base = facts.base_s["ring"][simple]
@@ -170,9 +188,12 @@ def _direct(op: Operation, group: Group, pods: Group, roads: Roads) -> Way:
     away = (n - group.least) / n if group.num_domains > 1 else 0.0
     inside = (group.most - 1) / n
     within = roads.within(group.most)
-    seconds = _inside(inside, 1, within, roads) if within and inside else 0.0
+    # what comes over the network once goes to all of its experts from the rank that it came to
+    forwarded = away * (group.most - 1) / group.most if once < 1 else 0.0
+    seconds = _inside(inside + forwarded, 1, within, roads) if within and inside else 0.0
     latency = base + (near if inside else 0.0)
     if away:
+        away *= once
         seconds = max(seconds, away / _out_to_all(group, pods, roads))
         latency = base + far + (n - group.least - 1) * facts.post_s[0]
     sent = (n - 1) / n

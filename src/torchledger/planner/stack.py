@@ -82,6 +82,10 @@ class Stack:
         reduce_every_micro_batch: gradients are reduced for every micro-batch, not once a step.
         routes_first: with sequence parallelism, tokens go to their experts' ranks before the ranks that split an expert
             gather them.
+        dispatches_once: a token goes over the network to an island once, and is handed on inside it to all of its
+            experts there; what experts give comes back the same way. Otherwise each copy travels by itself.
+        hides_dispatch: tokens travel to experts and back beside the computing of another micro-batch, of which as much
+            is taken as the passes that they belong to have.
         fused_accumulation: the products that make gradients of weights add them to those of earlier micro-batches;
             otherwise a kernel of its own does.
         vocab_multiple: rows of the embedding are padded to a multiple of it.
@@ -145,6 +149,8 @@ class Stack:
     routes_all_tokens: bool = False
     reduce_every_micro_batch: bool = False
     routes_first: bool = False
+    dispatches_once: bool = False
+    hides_dispatch: bool = False
     fused_accumulation: bool = False
     vocab_multiple: int = 1
     vocab_multiple_per_rank: bool = False
