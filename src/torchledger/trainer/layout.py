@@ -89,10 +89,12 @@ def _unbuilt(strategy: Strategy) -> Iterator[Mistake]:
 
 def _divisions(spec: ModelSpec, recipe: Recipe, ranks: int, strategy: Strategy) -> Iterator[Mistake]:
     """What tensor parallel ranks split."""
-    sizes = {"attention heads": spec.attention.num_heads}
-    shared = spec.num_key_value_heads
-    if not spec.attention.num_heads % ranks and shared % ranks and ranks % shared:
-        message = f"{ranks} neither divides {shared} key-value heads nor is a multiple of them"
+    heads, shared = spec.attention.num_heads, spec.num_key_value_heads
+    fitting = [each for each in range(2, heads + 1) if not (heads % each or (shared % each and each % shared))]
+    sizes = {"attention heads": heads}
+    if not heads % ranks and ranks not in fitting:
+        remedy = f"it can be {', '.join(map(str, fitting))}"
+        message = f"{ranks} neither divides {shared} key-value heads nor is a multiple of them; {remedy}"
         yield "strategy.tensor_parallel", message
     if any(not group.is_moe for group in spec.layer_groups):
         sizes["columns of the MLP"] = spec.mlp.intermediate_size
