@@ -104,14 +104,15 @@ def layer_exchanges(
             gather them; otherwise every one of those sends all of them.
         sum_bytes: of a partial result that matmuls give, which under autocast is narrower than the stream that it is
             added to; nothing is the stream's. A mixture's is weighted by its router's scores, and as wide as those.
-        read_bytes: of what `attention` and `mlp` read, where that is narrower than the stream: under autocast an
-            embedding that is projected enters in 16 bit, and a norm without a weight leaves the format as it is.
+        read_bytes: of what `attention` and `mlp` read, where that is not the stream's: an embedding that autocast
+            projects enters in 16 bit.
         sums_apart: attention and MLP that read the same input gather it and add up their partial results each for
             itself, not together.
         dispatches_once: a token goes to an island once, however many of its experts are there.
         hides_dispatch: tokens travel to experts and back beside the computing of another micro-batch.
     """
     narrow = element_bytes if sum_bytes is None else sum_bytes
+    sums = {"attention": narrow, "mlp": element_bytes if is_moe else narrow}
     # experts that are not cut exchange tokens instead
     whole = is_moe and strategy.expert_tensor_parallel == 1
     gathers_later = is_moe and routes_first and strategy.expert_parallel > 1 and strategy.sequence_parallel
@@ -122,10 +123,7 @@ def layer_exchanges(
             recipe,
             strategy,
             is_routed=routed,
-            formats={
-                "attention": (read_bytes.get("attention", element_bytes), narrow),
-                "mlp": (read_bytes.get("mlp", element_bytes), element_bytes if is_moe else narrow),
-            },
+            formats={half: (read_bytes.get(half, element_bytes), size) for half, size in sums.items()},
             regathers=regathers,
         ),
         *_norms(spec, recipe, strategy),
