@@ -114,9 +114,8 @@ def layer_exchanges(
     narrow = element_bytes if sum_bytes is None else sum_bytes
     sums = {"attention": narrow, "mlp": element_bytes if is_moe else narrow}
     # experts that are not cut exchange tokens instead
-    whole = is_moe and strategy.expert_tensor_parallel == 1
-    gathers_later = is_moe and routes_first and strategy.expert_parallel > 1 and strategy.sequence_parallel
-    routed = whole or gathers_later
+    gathers_later = routes_first and strategy.expert_parallel > 1 and strategy.sequence_parallel
+    routed = is_moe and (strategy.expert_tensor_parallel == 1 or gathers_later)
     found = [
         *_tensor(
             spec if not sums_apart else replace(spec, parallel=False),
@@ -130,8 +129,8 @@ def layer_exchanges(
         *_context(spec, recipe, strategy, element_bytes),
     ]
     if is_moe:
-        is_routed = routed and strategy.sequence_parallel
-        sent = _expert(spec, recipe, strategy, element_bytes, is_routed=is_routed, once=dispatches_once)
+        routed = routed and strategy.sequence_parallel
+        sent = _expert(spec, recipe, strategy, element_bytes, is_routed=routed, once=dispatches_once)
         found.extend(replace(each, is_hidden=hides_dispatch and each.cause == "expert") for each in sent)
     return tuple(found)
 

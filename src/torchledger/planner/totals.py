@@ -64,11 +64,9 @@ def totals(
     chunks: Iterable[tuple[tuple[Block, int], ...]], in_flight: Iterable[float], num_neighbours: int
 ) -> StageTotals:
     """The totals of chunks of blocks, each with how many there are, and of each chunk the micro-batches in flight."""
-    sums = [0, 0, 0, 0]
-    root, added = 0, [0, 0]
-    ends = embedding = head = largest_tensor = output = head_bytes = largest_block = 0
-    alive = 0.0
-    layer = (0, 0)
+    sums, added = [0, 0, 0, 0], [0, 0]
+    root = embedding = head = largest_tensor = output = head_bytes = largest_block = 0
+    alive, layer = 0.0, (0, 0)
     kept = made = beside = micro_batch = 0
     for number, (chunk, flying) in enumerate(zip(chunks, in_flight, strict=True)):
         for block, count in chunk:
@@ -84,19 +82,16 @@ def totals(
             alive += block.kept_bytes * count * flying
             if not number and block.kind != "head":
                 micro_batch += block.kept_bytes * count
+            temporaries = max(block.forward_temporary_bytes, block.backward_temporary_bytes)
             if block.kind == "head":
-                spike = max(block.forward_temporary_bytes, block.backward_temporary_bytes)
-                head, head_bytes = block.num_parameters, block.kept_bytes + spike
-                ends += block.num_parameters
+                head, head_bytes = block.num_parameters, block.kept_bytes + temporaries
                 alive -= block.kept_bytes
             elif block.kind == "embedding":
                 embedding = block.num_parameters
-                ends += block.num_parameters
             else:
                 own = (block.num_parameters, block.num_expert_parameters)
                 layer = max(layer, own, key=sum)
                 kept = max(kept, block.kept_bytes)
-                temporaries = max(block.forward_temporary_bytes, block.backward_temporary_bytes)
                 if block.recomputed_bytes + temporaries > beside:
                     made, beside = block.recomputed_bytes, block.recomputed_bytes + temporaries
     return StageTotals(
@@ -104,7 +99,7 @@ def totals(
         num_expert_parameters=sums[1],
         num_trainable=sums[2],
         num_trainable_expert=sums[3],
-        num_ends=ends,
+        num_ends=embedding + head,
         largest_layer=layer[0],
         largest_layer_expert=layer[1],
         embedding=embedding,
