@@ -50,7 +50,7 @@
              held                                          what a rank computes with of a parameter
              placeholders                                  parameters without memory until a rank has its share
              gradient_norm                                 the norm of gradients that they share
-    errors   what can go wrong
+    errors   what can go wrong; torch_errors: of what torch tells by words only
 
 Names are loaded when they are first used: `RunConfig` and the data's need no torch.
 """

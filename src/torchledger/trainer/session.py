@@ -2,12 +2,11 @@
 
 import contextlib
 import math
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,8 +16,7 @@ from torchledger.trainer.agreement import any_rank
 from torchledger.trainer.checkpoint import latest_checkpoint
 from torchledger.trainer.choices import answer
 from torchledger.trainer.compiled import compile_layers
-from torchledger.trainer.determinism import nondeterministic
-from torchledger.trainer.errors import CheckpointError, NonFinite, OutOfMemory, TrainError
+from torchledger.trainer.errors import CheckpointError, NonFinite
 from torchledger.trainer.events import (
     Answered,
     Evaluated,
@@ -48,13 +46,14 @@ from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import StepResult, build_step, micro_batches
 from torchledger.trainer.stream import training_batches, validation_batches
 from torchledger.trainer.tally import Tally
+from torchledger.trainer.torch_errors import raise_in_our_words
 from torchledger.trainer.utilization import Yardstick
 from torchledger.trainer.validation import evaluate
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["Session", "out_of_memory"]
+__all__ = ["Session"]
 
 
 class Session:
@@ -95,7 +94,7 @@ class Session:
                 compile_layers(self.step.model)
             resumed = resume(self.step, setup, checkpoint, self._group(), allow_changes=allow_changes)
         except (RuntimeError, MemoryError) as error:
-            _raise_in_our_words(error, None)
+            raise_in_our_words(error, None)
         self.first_step, self.checkpoint, self.changes = resumed.first_step, resumed.checkpoint, resumed.changes
         #: What there is to say of the files that the run goes on from, in words.
         self.oddities = list(resumed.oddities)
@@ -177,7 +176,7 @@ class Session:
             loss = result.loss.item()
             norm = None if result.gradient_norm is None else result.gradient_norm.item()
         except (RuntimeError, MemoryError) as error:
-            _raise_in_our_words(error, step)
+            raise_in_our_words(error, step)
         seconds, waited = time.perf_counter() - begin, self.batches.data_wait_s - waited
         event = self._event(step, loss, norm, seconds, waited, skipped=result.skipped)
         self._write({"kind": "step", **row_of(event)})
@@ -233,7 +232,7 @@ class Session:
         try:
             self._saver.save(self.step.model, self.step.optimizer, manifest, self.step.state())
         except (RuntimeError, MemoryError) as error:
-            raise out_of_memory(error, done) or error from error
+            raise_in_our_words(error, done)
         return self.saved()
 
     def saved(self, *, wait: bool = False) -> list[Saved]:
@@ -377,28 +376,3 @@ def _are_numbers(losses: Sequence[Tensor], norm: Tensor | None) -> bool:
     """Whether loss and gradient norm are finite; without clipping there is no norm, and saving looks at the weights."""
     quantities = [*losses] if norm is None else [*losses, norm]
     return all(math.isfinite(each.item()) for each in quantities)
-
-
-def _raise_in_our_words(error: BaseException, step: int | None) -> NoReturn:
-    """Raise the error as one of a training run, where it is one of those that torch tells by words only.
-
-    Raises:
-        OutOfMemory, Nondeterministic: with the error as its cause; else the error itself, which is no cause of itself.
-    """
-    found: TrainError | None = out_of_memory(error, step) or nondeterministic(error, step)
-    if found is None:
-        raise error
-    raise found from error
-
-
-def out_of_memory(error: BaseException, step: int | None) -> OutOfMemory | None:
-    """The error in our words if an allocator refused, else nothing.
-
-    torch's CPU allocator raises a plain RuntimeError, known by its words only.
-    """
-    text = str(error)
-    refused = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    if not refused and not re.search(r"can't allocate memory|not enough memory|out of memory", text):
-        return None
-    asked = re.search(r"allocate (\d+) bytes", text)
-    return OutOfMemory(step, int(asked.group(1)) if asked else None)
