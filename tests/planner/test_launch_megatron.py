@@ -2,12 +2,13 @@
 
 import argparse
 import re
+from dataclasses import replace
 
 import pytest
 from launched import CLUSTER, DENSE, after, comparable, drawn
 
 from torchledger.planner.launch import launch
-from torchledger.spec import Recipe, Strategy
+from torchledger.spec import MoeSpec, Recipe, Strategy
 
 #: Flags of Megatron-LM's argument parser with their defaults: whole numbers, words, and those that stand alone.
 MEGATRON = {
@@ -139,3 +140,21 @@ def test_megatron_is_told_groups_of_micro_batches_that_are_not_the_stages(number
     said = launch(DENSE, recipe, strategy, CLUSTER, "megatron")
     assert said.is_exact
     assert parsed_megatron(said, DENSE).microbatch_group_size_per_virtual_pipeline_stage == group
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("megatron", ()),
+        ("megatron-deepep", ("--moe-token-dispatcher-type", "flex", "--moe-enable-deepep")),
+        ("megatron-a2a-overlap", ("--moe-token-dispatcher-type", "alltoall", "--overlap-moe-expert-parallel-comm")),
+    ],
+)
+def test_how_tokens_reach_their_experts_is_said(name, flags):
+    """The flags of the dispatcher that a stack is named after; Megatron-Core's own needs none."""
+    mixture = replace(DENSE, moe=MoeSpec(8, 2, 128))
+    strategy = Strategy(stack=name, data_parallel=CLUSTER.num_chips, expert_parallel=8, micro_batch_size=1)
+    recipe = Recipe(batch_size=CLUSTER.num_chips, sequence_length=64, precision="bf16")
+    said = launch(mixture, recipe, strategy, CLUSTER, "megatron").words
+    found = [word for word in said if word in flags or "dispatcher" in word or "deepep" in word]
+    assert tuple(found) == flags

@@ -59,6 +59,13 @@ def _ranks(said: Said, spec: ModelSpec, strategy: Strategy) -> None:
         said.say("expert_parallel", strategy.expert_parallel)
         if strategy.expert_tensor_parallel:
             said.say("expert_tensor_parallel", strategy.expert_tensor_parallel)
+        rules = stack(strategy.stack)
+        if rules.dispatches_once:
+            said.say("token_dispatcher", "flex")
+            said.say("deepep")
+        elif rules.hides_dispatch:
+            said.say("token_dispatcher", "alltoall")
+            said.say("hides_dispatch")
 
 
 def _pipeline(said: Said, spec: ModelSpec, strategy: Strategy, number: int) -> None:
