@@ -84,10 +84,9 @@ def prepare(
 ) -> PreparedData:
     """Turn text into `train.tokens`, `validation.tokens` and `tokenizer.json` in `out_dir`.
 
-    `prepare.json` and `sources.json` beside them say what they are. An identical preparation found there is reused;
-    another one, or files of these names that are something else, are replaced only if told. One that was killed or
-    interrupted goes on where it last wrote down how far it was; the result is the same to the byte, as it is for any
-    number of workers.
+    `prepare.json` and `sources.json` beside them say what they are. An identical preparation is reused; another one, or
+    something else of these names, is replaced only if told. One that was killed goes on where it last wrote down how
+    far it was; the result is the same to the byte, as it is for any number of workers.
 
     Memory: the longest record (see `records`), a few megabytes of text a worker, and 8 bytes a document.
 
@@ -102,13 +101,11 @@ def prepare(
         text_field: the field of JSON lines, or the column of a table, that has the text.
         num_workers: processes that encode; nothing takes one a core, and little text this process alone.
         replacing: whether what else stands in `out_dir` under the names of these files is replaced.
-        progress: called with (bytes done, bytes in all, what is being done: `reading`, `training the tokenizer` or
-            `encoding`), to draw a bar.
+        progress: called with (bytes done, bytes in all, `reading`, `training the tokenizer` or `encoding`).
 
     Raises:
-        PrepareError: no text, too little text, a fraction or vocabulary out of range, a full disk, a folder that cannot
-            be written to, that has other data in it, or that another process prepares (its number and host are told).
-            Files already in `out_dir` are replaced only when the new ones are whole.
+        PrepareError: no text, too little of it, a fraction or vocabulary out of range, a full disk, a folder that cannot
+            be written to, has other data in it, or is prepared by another process. What is there stays till it is done.
     """
     _require_possible(validation_fraction, num_workers)
     folder = Path(out_dir)
@@ -117,18 +114,14 @@ def prepare(
         choice = _choose_tokenizer(tokenizer, vocab_size)
         sources = find_sources(source, exclude=folder, progress=progress)
         inputs_hash = _hash_inputs(sources, choice, validation_fraction, seed, text_field)
-        reused = _find_earlier(folder, inputs_hash)
+        reused = _find_earlier(folder, inputs_hash, sources, replacing)
         if reused is not None:
             return reused
-        if not replacing:
-            require_free(folder, inputs_hash, sources.sha256)
         folder.mkdir(parents=True, exist_ok=True)
         with _alone_in(folder):
-            reused = _find_earlier(folder, inputs_hash)  # another process may have finished it meanwhile
+            reused = _find_earlier(folder, inputs_hash, sources, replacing)  # another may have finished it meanwhile
             if reused is not None:
                 return reused
-            if not replacing:
-                require_free(folder, inputs_hash, sources.sha256)
             split = choose_split(sources, validation_fraction, seed)
             work = _Work(sources, split, text_field, folder, inputs_hash, num_workers or _workers(sources), progress)
             return _prepare(str(source), work, choice)
@@ -233,15 +226,20 @@ def _hash_inputs(sources: Sources, choice: _Choice, validation_fraction: float, 
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
-def _find_earlier(folder: Path, inputs_hash: str) -> PreparedData | None:
-    try:
+def _find_earlier(folder: Path, inputs_hash: str, sources: Sources, replacing: bool) -> PreparedData | None:
+    """The same preparation, if it is there and whole.
+
+    Raises:
+        PrepareError: something else is there, which shall not be replaced.
+    """
+    with contextlib.suppress(PrepareError):  # nothing there, not whole, or damaged: it is made anew
         earlier = load_prepared(folder)
-        if earlier.inputs_hash != inputs_hash:
-            return None
-        earlier.verify()
-    except PrepareError:  # nothing there, not whole, or damaged: it is made anew
-        return None
-    return replace(earlier, reused=True)
+        if earlier.inputs_hash == inputs_hash:
+            earlier.verify()
+            return replace(earlier, reused=True)
+    if not replacing:
+        require_free(folder, inputs_hash, sources.sha256)
+    return None
 
 
 def _prepare(source: str, work: _Work, choice: _Choice) -> PreparedData:
