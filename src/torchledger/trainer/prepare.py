@@ -104,8 +104,8 @@ def prepare(
         progress: called with (bytes done, bytes in all, `reading`, `training the tokenizer` or `encoding`).
 
     Raises:
-        PrepareError: no text, too little of it, a fraction or vocabulary out of range, a full disk, a folder that cannot
-            be written to, has other data in it, or is prepared by another process. What is there stays till it is done.
+        PrepareError: no text, too little of it, a fraction or vocabulary out of range, a full disk; a folder that has
+            other data in it, is prepared by another process, or cannot be written to. What is there stays till then.
     """
     _require_possible(validation_fraction, num_workers)
     folder = Path(out_dir)
