@@ -90,6 +90,13 @@ def test_quick_steps_are_not_all_drawn():
     assert len(lines) < 100
 
 
+def test_a_step_soon_after_another_event_is_the_last_line():
+    """A run that is stopped right after it saved leaves the step that it stopped at, not the one before."""
+    text = drawn(step(7), Saved(8, Path("c/8"), 1024, 0.1), step(8), on_terminal=True)
+    assert text.splitlines()[-1].startswith("\x1b[Kstep   9/400")
+    assert text.endswith("left\n")
+
+
 def test_a_log_has_a_line_now_and_then():
     """In a log every tenth step has its line, and the very last one."""
     text = drawn(*(step(n) for n in range(21)), step(399), on_terminal=False)

@@ -69,6 +69,16 @@ def test_a_foreign_file_is_not_written_over(texts, tmp_path, name):
     assert (out / "config.json").read_text() == "{}"
 
 
+def test_a_page_of_another_program_is_not_written_over(texts, tmp_path):
+    """A `prepare.json` that says nothing of inputs is nobody's of ours, nor is the tokenizer beside it."""
+    before = {"prepare.json": b'{"steps": ["mine"]}', "tokenizer.json": b"precious"}
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(PrepareError, match=r"prepare.json in it that `prepare` did not write.*--force"):
+        prepare(texts, tmp_path, tokenizer="bytes")
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
 def test_files_of_other_names_are_let_be(texts, tmp_path):
     """A folder that has something else in it is as good as any."""
     (tmp_path / "notes.md").write_text("mine")

@@ -73,7 +73,7 @@ class Live:
 
     def close(self) -> None:
         """Leave the last line standing, that of the last step."""
-        if self._is_drawn and self._is_read:
+        if (self._is_drawn or self._late is not None) and self._is_read:
             with contextlib.suppress(OSError):
                 if self._late is not None:
                     self._redraw(self._late)

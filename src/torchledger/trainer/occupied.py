@@ -35,13 +35,16 @@ def require_free(folder: Path, inputs_hash: str, sources_sha256: str) -> None:
     """
     if (folder / SUMMARY_NAME).exists():
         earlier = _page(folder / SUMMARY_NAME)
-        if earlier.get("inputs_hash", inputs_hash) != inputs_hash:
+        if earlier is not None and "inputs_hash" not in earlier:
+            raise PrepareError(f"{folder} has a {SUMMARY_NAME} in it that `prepare` did not write; {_REMEDY}")
+        if earlier is not None and earlier["inputs_hash"] != inputs_hash:
             is_same = earlier.get("sources_sha256") == sources_sha256
             why = "the same text, prepared otherwise" if is_same else "of other text, or of what this was before"
             raise PrepareError(f"{folder} has prepared data in it already ({_told(earlier)}): {why}; {_REMEDY}")
         return
     if (folder / UNFINISHED_NAME).exists():
-        if _page(folder / UNFINISHED_NAME).get("inputs_hash", inputs_hash) != inputs_hash:
+        begun = _page(folder / UNFINISHED_NAME)
+        if begun is not None and begun.get("inputs_hash", inputs_hash) != inputs_hash:
             raise PrepareError(f"{folder} has another preparation in it, which is not finished; {_REMEDY}")
         return
     names = (TRAIN_NAME, VALIDATION_NAME, TOKENIZER_NAME, SOURCES_NAME)
@@ -53,12 +56,13 @@ def require_free(folder: Path, inputs_hash: str, sources_sha256: str) -> None:
         )
 
 
-def _page(path: Path) -> dict[str, Any]:
+def _page(path: Path) -> dict[str, Any] | None:
+    """The table of a page; nothing where it is damaged."""
     try:
         row = json.loads(path.read_bytes().decode("utf-8"))
     except (OSError, ValueError):
-        return {}
-    return row if isinstance(row, dict) else {}
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _told(earlier: dict[str, Any]) -> str:
