@@ -53,8 +53,18 @@ def test_many_hosts_meet_at_one_of_them(ask, run_file):
         "--rdzv-id=my run",
     ]  # fmt: skip
     assert any("each of the 4 hosts" in each for each in answer["assumptions"])
-    for head, endpoint in (("node7", "node7:29500"), ("node7:1234", "node7:1234"), ("[::1]", "[::1]:29500")):
+    heads = {"node7": "node7:29500", "node7:1234": "node7:1234", "[::1]": "[::1]:29500", "fe80::1": "[fe80::1]:29500"}
+    for head, endpoint in heads.items():
         assert f"--rdzv-endpoint={endpoint}" in shlex.split(ask(*asked, "--head", head).out)
+
+
+@pytest.mark.parametrize("head", ["", ":5", "two words:80", "node:70000", "node:0", "node:ssh", "node:"])
+def test_what_is_no_host_is_told_before_many_hosts_wait_for_it(ask, run_file, head):
+    """Exit code 2; torchrun takes an empty name for this host, so that each would wait for the others for ever."""
+    result = ask("launch", run_file, "--ranks", 8, "--per-host", 4, "--head", head)
+    assert result.code == 2
+    assert f"{head!r} names no host to meet at; write" in result.err
+    assert not result.out
 
 
 def test_a_shell_fills_in_the_host_that_all_meet_at_and_nothing_else(ask, run_file):
@@ -89,3 +99,39 @@ def test_what_the_ranks_cannot_share_is_told_before_anything_starts(ask, run_fil
     assert result.code == 2
     assert "3 ranks cannot share a batch of 8" in result.err
     assert "pipeline_parallel" in result.err
+
+
+def _run_held_by(tmp_path, monkeypatch, num_ranks):
+    """The folder of a run whose checkpoint so many ranks wrote, as far as `launch` reads it."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.toml").write_text(RUN)
+    monkeypatch.setattr("torchledger.cli.launch._held_by", lambda found: num_ranks if found.path == folder else 0)
+    return folder
+
+
+def test_a_run_goes_on_by_as_many_ranks_as_hold_it(ask, run_file, tmp_path, monkeypatch):
+    """Replicas are in no strategy that was asked for; the checkpoint says how many there were."""
+    folder = _run_held_by(tmp_path, monkeypatch, 2)
+    words = shlex.split(ask("launch", folder, "--resume").out)
+    assert words[2:] == ["--nproc-per-node=2", "-m", "torchledger", "train", "--resume", str(folder)]
+    assert run_file.exists()
+
+
+def test_on_other_ranks_it_is_told_that_changes_have_to_be_allowed(ask, run_file, tmp_path, monkeypatch):
+    """What `train` would refuse when its ranks have started is told before, and allowed in the command."""
+    folder = _run_held_by(tmp_path, monkeypatch, 2)
+    asked = ("launch", folder, "--resume", "--ranks", 4)
+    told = "its checkpoint is of 2 and this of 4 ranks, which train refuses without --allow-changes"
+    assert told in ask(*asked).err
+    allowed = ask(*asked, "--allow-changes")
+    assert told not in allowed.err
+    assert shlex.split(allowed.out)[-1] == "--allow-changes"
+    assert ask("launch", run_file, "--allow-changes").code == 2
+
+
+def test_a_run_that_cannot_go_on_starts_no_ranks(ask, run_file, tmp_path):
+    """No run in the folder, or none that was saved: as `train --resume` would say it."""
+    assert "there is no config.toml" in ask("launch", tmp_path, "--resume").err
+    (tmp_path / "config.toml").write_text(run_file.read_text())
+    assert "no whole checkpoint" in ask("launch", tmp_path, "--resume").err

@@ -6,12 +6,15 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from torchledger.cli.documented import Documented
 from torchledger.cli.output import json_option, note, show_json
+
+if TYPE_CHECKING:
+    from torchledger.trainer.run_folder import RunFolder
 
 _HOST_RANKS = 8  # GPUs of the hosts that are usual
 
@@ -33,6 +36,7 @@ _HOST_RANKS = 8  # GPUs of the hosts that are usual
 )
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set one value of the configuration.")
 @click.option("--resume", is_flag=True, help="FILE is the folder of a run, which goes on.")
+@click.option("--allow-changes", is_flag=True, help="With --resume: on other ranks too, not bit for bit the same.")
 @json_option
 def command(file: Path, as_json: bool, **options: Any) -> None:
     """Print the command that starts a run on many ranks.
@@ -60,10 +64,16 @@ def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[
     from torchledger.planner.launch import torchrun_words
     from torchledger.trainer.layout import require_layout
     from torchledger.trainer.ranks import Ranks
+    from torchledger.trainer.run_folder import RunFolder
 
-    ranks, sets, resume = options["ranks"], options["sets"], options["resume"]
-    config = load_run_config(file / "config.toml" if resume else file, sets).value
-    strategy = config.strategy
+    if options["allow_changes"] and not options["resume"]:
+        raise click.UsageError("--allow-changes is of a run that goes on: give --resume too")
+    ranks, sets = options["ranks"], options["sets"]
+    folder = RunFolder.open(file) if options["resume"] else None
+    config = load_run_config(folder.config_path if folder else file, sets).value
+    strategy, held_by = config.strategy, _held_by(folder) if folder else None
+    if ranks is None and held_by is not None and strategy.num_ranks == 1 and not sets:
+        ranks = held_by  # replicas that nothing but the number of processes asked for
     if strategy.num_ranks == 1 and ranks is not None:
         strategy = replace(strategy, data_parallel=ranks)
     num_ranks = strategy.num_ranks
@@ -71,14 +81,28 @@ def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[
         raise click.UsageError(f"--ranks {ranks}: the strategy of {file} is for {num_ranks}; change one of them")
     model = specs.load(config.model) if isinstance(config.model, str) else config.model
     require_layout(model, config.recipe, strategy, Ranks(0, num_ranks))
-    rest = ["-m", "torchledger", "train", *(["--resume", str(file)] if resume else [str(file)])]
+    rest = ["-m", "torchledger", "train", *(["--resume"] if folder else []), str(file)]
     for each in sets:
         rest += ["--set", each]
+    said: tuple[str, ...] = ()
+    if options["allow_changes"]:
+        rest.append("--allow-changes")
+    elif held_by not in {None, num_ranks}:
+        others = f"its checkpoint is of {held_by} and this of {num_ranks} ranks"
+        said = (f"{others}, which train refuses without --allow-changes",)
     if num_ranks == 1:
-        return (*_here("python"), *rest), (), 1
+        return (*_here("python"), *rest), said, 1
     per_host, head = options["per_host"] or min(num_ranks, _HOST_RANKS), options["head"]
     starter, notes = torchrun_words(num_ranks, per_host, job=config.name, **({} if head is None else {"head": head}))
-    return (*_here("torchrun"), *starter[1:], *rest), notes, num_ranks
+    return (*_here("torchrun"), *starter[1:], *rest), (*notes, *said), num_ranks
+
+
+def _held_by(folder: RunFolder) -> int:
+    """Ranks that wrote the checkpoint that the run goes on from."""
+    from torchledger.trainer.loop import resume_point
+    from torchledger.trainer.manifest import Manifest
+
+    return int(Manifest.read(resume_point(folder)).identity.numerics.get("world_size", 1))
 
 
 def _here(program: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torchledger.cli.prediction import Prediction
     from torchledger.trainer.events import Event, Finished, Interrupted
     from torchledger.trainer.process_group import Crew
+    from torchledger.trainer.ranks import Ranks
     from torchledger.trainer.run_folder import RunFolder
     from torchledger.trainer.setup import Setup
 
@@ -115,7 +117,7 @@ def _run(
         if type(last).__name__ != "Interrupted":
             _close(prediction, folder, last, options["as_json"])  # type: ignore[arg-type]
             return 0
-    _tell_resume(last, folder)  # type: ignore[arg-type]
+    _tell_resume(last, folder, setup.ranks)  # type: ignore[arg-type]
     return SIGNALLED + last.signal  # type: ignore[union-attr]
 
 
@@ -252,9 +254,11 @@ def _way_on(folder: RunFolder) -> str:
     return f"{latest} is whole; once it can be written to, torchledger train --resume {folder.path}"
 
 
-def _tell_resume(last: Interrupted, folder: RunFolder) -> None:
+def _tell_resume(last: Interrupted, folder: RunFolder, ranks: Ranks) -> None:
     note(f"stopped after step {last.step}, saved {last.checkpoint}")
-    note(f"go on, bit for bit as if never stopped: torchledger train --resume {folder.path}")
+    where = shlex.quote(str(folder.path))
+    start = f"train --resume {where}" if ranks.is_alone else f"launch {where} --resume says how to start its ranks"
+    note(f"go on, bit for bit as if never stopped: torchledger {start}")
 
 
 def _close(prediction: Prediction, folder: RunFolder, finished: Finished, as_json: bool) -> None:

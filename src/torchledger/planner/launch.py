@@ -9,6 +9,9 @@ launch_plain.py       FSDP2 under torchrun, DeepSpeed, and torchledger's own tra
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
@@ -165,6 +168,7 @@ def _starter(
 #: The host that all others meet at; a shell where it is not set says so and starts nothing.
 _HEAD_NODE = "${HEAD_NODE:?}"
 _HEAD_PORT = 29500
+_ENDPOINT = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 
 
 def torchrun_words(
@@ -182,7 +186,7 @@ def torchrun_words(
         head: the host that they meet at, `host` or `host:port`; left for the shell to fill where nothing is given.
 
     Raises:
-        PlanError: hosts that the ranks do not fill.
+        PlanError: hosts that the ranks do not fill; a head that is no host.
 
     >>> torchrun_words(8, 8)
     (('torchrun', '--standalone', '--nproc-per-node=8'), ())
@@ -201,10 +205,19 @@ def torchrun_words(
 
 
 def _endpoint(head: str) -> str:
-    """The host with a port: its own, or torchrun's usual one. An IPv6 address that has one is in brackets."""
-    host, _, port = head.rpartition(":")
-    has_port = port.isdecimal() and (":" not in host or host.endswith("]"))
-    return head if has_port else f"{head}:{_HEAD_PORT}"
+    """The host with a port: its own, or torchrun's usual one. An IPv6 address that has one is in brackets.
+
+    torchrun reads what it is given much later, on every host, and takes `x:` for this host and `x:y` for a name.
+    """
+    if head == _HEAD_NODE:
+        return f"{head}:{_HEAD_PORT}"
+    with contextlib.suppress(ValueError):
+        return f"[{ipaddress.IPv6Address(head)}]:{_HEAD_PORT}"
+    said = _ENDPOINT.fullmatch(head)
+    port = int((said and said["port"]) or _HEAD_PORT)
+    if said is None or not 0 < port < 2**16:
+        raise PlanError(f"{head!r} names no host to meet at; write a host, or host:port with a port of 1 to 65535")
+    return f"{said['host']}:{port}"
 
 
 def shell_word(word: str) -> str:
