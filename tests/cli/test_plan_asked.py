@@ -148,6 +148,43 @@ def test_a_rule_that_an_unread_value_may_keep_is_not_told(plan_file):
     assert "tensor_parallel 3 does not divide the MLP's width 16" in told
 
 
+def test_nothing_is_told_of_what_stands_in_for_values_that_cannot_be_read(plan_file):
+    """What was meant by `half` may be divided by 4, and 4 ranks may have been meant by `some`."""
+    sets = ("recipe.batch_size=half", "strategy.data_parallel=4", "model.attention.num_heads=many")
+    told = mistakes(None, config_file=plan_file, sets=sets)
+    assert "2 mistakes" in told
+    text = FILE.replace("num_heads = 2", 'num_heads = "many"').replace("batch_size = 8", 'batch_size = "half"')
+    plan_file.write_text(text.replace("tensor_parallel = 2", 'tensor_parallel = 1\ndata_parallel = "some"'), "utf-8")
+    assert mistakes(None, config_file=plan_file).startswith("plan: 3 mistakes\n")
+    plan_file.write_text("model = 7\n[strategy]\ntensor_parallel = 2\n[cluster]\non = 8\n", "utf-8")
+    assert mistakes(None, config_file=plan_file).startswith("plan: 2 mistakes\n")  # neither a head's size nor a chip's
+
+
+@pytest.mark.parametrize("options", [{}, {"tp": "2", "batch": "8"}])
+def test_what_is_no_table_is_told_and_not_passed_over(tmp_path, options):
+    """`recipe = 5` says something that is not read: neither without options nor beside them is it left out."""
+    path = tmp_path / "plan.toml"
+    path.write_text('preset = "gpt2"\nrecipe = 5\nstrategy = [1]\n[cluster]\non = "h100x8"\n', encoding="utf-8")
+    told = mistakes(None, config_file=path, **options)
+    assert "2 mistakes" in told
+    assert "recipe: expected a table (Recipe), got 5" in told
+    assert "strategy: expected a table (Strategy), got a list of 1" in told
+
+
+@pytest.mark.parametrize("others", [{}, {"sets": ("recipe.colour=3",)}])
+def test_an_unknown_stack_hides_no_other_mistake(others):
+    """Heads and chips that 3 does not divide are told beside it, whatever the stack's own rules are."""
+    told = mistakes("llama-3-8b", cluster="h100x7", tp="3", schedule="dualpipe", stack="megatorn", **others)
+    for part in (
+        "did you mean 'megatron'?",
+        "does not divide 32 attention heads",
+        "on 7 chips",
+        *others.get("sets", ()),
+    ):
+        assert part.partition("=")[0] in told
+    assert "has no" not in told
+
+
 def test_seven_chips_are_no_multiple_of_eight():
     """Seven chips under tp 8: the reason, and what would divide."""
     told = mistakes("llama-3-8b", cluster="h100x7", tp="8")

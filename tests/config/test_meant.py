@@ -70,8 +70,16 @@ def test_a_field_whose_name_was_misspelt_may_have_any_value():
 
 
 def test_a_table_that_is_none_or_is_missing_is_stood_in_for_as_a_whole():
-    assert wrong({"heads": 3, "is_tied": True}) == [("is_tied", "is not built"), ("heads.kind", "full is not built")]
-    assert ("is_tied", "is not built") in wrong({"is_tied": True})
+    only = [("is_tied", "is not built")]  # the table that was meant may well have another kind than its default
+    assert wrong({"heads": 3, "is_tied": True}) == only
+    assert wrong({"is_tied": True}) == only
+
+
+def test_where_a_small_number_makes_no_sense_the_other_fields_still_have_every_value():
+    """One unread size at a time is changed from small ones and from large ones: of two sizes, all four pairs."""
+    read = meant(None, Net, table={"heads": {"num_heads": "x", "kind": "latent"}, "hidden_size": "y"})
+    assert {(each.heads.num_heads, each.hidden_size) for each in read} >= {(1, 1), (1, 720_720), (720_720, 720_720)}
+    assert (720_720, 1) in {(each.heads.num_heads, each.hidden_size) for each in read}
 
 
 def test_without_mistakes_there_is_one_reading():

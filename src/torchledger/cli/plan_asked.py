@@ -19,7 +19,9 @@ from torchledger.cli.plan_fill import fill
 from torchledger.cli.plan_options import FIELDS, Kind
 from torchledger.config import ConfigError
 from torchledger.machine import Cluster
+from torchledger.planner.errors import PlanError
 from torchledger.planner.rules import refusals
+from torchledger.planner.stack import stack
 from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
 from torchledger.spec.check import Mistake
 from torchledger.spec.check_recipe import recipe_mistakes, strategy_mistakes
@@ -33,6 +35,8 @@ NO_LAYOUT = frozenset({"stack", "micro_batch_size", "overlap_data", "overlap_ten
 _SEARCHING = ("search", "sizes", "search_precision", "search_offload")
 #: Options of the napkin that a layout answers itself, or has other words for.
 NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", "activations", "tokens_per_chip")
+#: Tables of a question's file beside its model.
+_ROOMS = ("recipe", "strategy", "cluster")
 _NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
 #: Words of the napkin's that a recipe has two fields for; 0.9 is the momentum of nearly all who use one.
 _OPTIMIZERS: Mapping[str, dict[str, Any]] = {"sgd-momentum": {"kind": "sgd", "momentum": 0.9}}
@@ -126,13 +130,15 @@ def read_layout(model: str | None, options: Mapping[str, Any]) -> Layout:
     found = _model(model, file, written, mistakes)
     if model is not None and found is not None:
         table["recipe"] = {**recipe_of(model), **table["recipe"]}
+    # what is no table in the file is told: options would stand in its place without a word
+    table = {room: values for room, values in table.items() if isinstance(written.get(room, {}), Mapping)}
     read = _typed(file, table, options.get("sets", ()), found, mistakes)
     given = _given(table, written, options.get("sets", ()))
     given |= {"recipe.precision"} if options.get("search_precision") else set()
     if isinstance(read, tuple):
         both = [(each.model if isinstance(each.model, ModelSpec) else found, each) for each in read]
         if found is None and read:
-            both = [(each, read[0]) for each in _models(file, written)] + [(None, each) for each in read]
+            both = _paired(_models(file, written), read)
         raise _told([*mistakes, *_however_meant(both, given, options)])
     cluster = _cluster(read.cluster, mistakes, options.get("catalog_files", ()))
     asked = read.model if isinstance(read.model, ModelSpec) else found
@@ -190,10 +196,11 @@ def _model(
     try:
         return spec.load(source)
     except ConfigError as error:
-        if name is not None or len(error.mistakes) == 1:
+        own = [each for each in error.mistakes if name is not None or each[0] not in _ROOMS]  # those are read here
+        if name is not None or len(own) == len(error.mistakes) == 1:
             mistakes.append(("model", str(error)))
         else:
-            mistakes += error.mistakes
+            mistakes += own
     except SpecError as error:
         mistakes.append(("model", str(error)))
     return None
@@ -230,15 +237,30 @@ def _models(file: Path | None, written: Mapping[str, Any]) -> tuple[ModelSpec, .
     )
 
 
+def _paired(models: Sequence[ModelSpec], readings: Sequence[PlanTable]) -> list[tuple[ModelSpec | None, PlanTable]]:
+    """Every model that may be meant, and all else that may be, each beside what makes most sense of the other."""
+    if not models:
+        return [(None, each) for each in readings]
+    model = min(models, key=lambda each: len(spec.check.mistakes(each)))
+    asked = min(readings, key=lambda each: len(_sense(None, each.recipe, _judged(each.strategy))))
+    return [*((each, asked) for each in models), *((model, each) for each in readings)]
+
+
 def _however_meant(
     readings: Sequence[tuple[ModelSpec | None, PlanTable]], given: frozenset[str], options: Mapping[str, Any]
 ) -> list[Mistake]:
     """What is wrong with a question whatever is meant by those of its values that cannot be read."""
     if not readings:
         return []
-    clusters: list[Mistake] = []
-    cluster = _cluster(readings[0][1].cluster, clusters, options.get("catalog_files", ()))
-    is_cluster_read = len({one.cluster for _, one in readings}) == 1
+
+    def chips(asked: ClusterTable) -> list[Mistake]:
+        told: list[Mistake] = []
+        _cluster(asked, told, options.get("catalog_files", ()))
+        return told
+
+    asked = list(dict.fromkeys(one.cluster for _, one in readings))
+    clusters, is_cluster_read = config.wrong_in_all(asked, chips), len(asked) == 1
+    cluster = _cluster(asked[0], [], options.get("catalog_files", ()))
     searches = _searches(given, options)
 
     def sense(each: tuple[ModelSpec | None, PlanTable]) -> list[Mistake]:
@@ -252,7 +274,7 @@ def _however_meant(
         return _beside(sense(each), model, read, cluster, given)
 
     known = [each for each in readings if each[0] is not None]
-    found = config.wrong_in_all(readings, sense) + config.wrong_in_all(known, sense)
+    found = config.wrong_in_all(readings, sense)
     if is_cluster_read and not searches:
         sound = [each for each in known if {*sense(each)} <= {*found}]  # what stands in makes sense itself
         found += config.wrong_in_all(sound, rules)
@@ -308,7 +330,14 @@ def _sense(model: ModelSpec | None, recipe: Recipe, strategy: Strategy) -> list[
     """What is wrong with the values, each on its own."""
     found = [] if model is None else [(f"model.{place}", text) for place, text in spec.check.mistakes(model)]
     found += [(f"recipe.{place}", text) for place, text in recipe_mistakes(recipe, model)]
-    return found + [(f"strategy.{place}", text) for place, text in strategy_mistakes(strategy)]
+    found += [(f"strategy.{place}", text) for place, text in strategy_mistakes(strategy)]
+    try:
+        stack(strategy.stack)
+    except ConfigError as error:
+        found += [("strategy.stack", f"{strategy.stack}: {place}: {text}") for place, text in error.mistakes]
+    except (PlanError, OSError) as error:
+        found.append(("strategy.stack", str(error)))
+    return found
 
 
 def _beside(

@@ -30,7 +30,8 @@ _GONE: Final = object()
 def readings(source: Source, cls: type[Configured], defaults: Any) -> tuple[Configured, ...]:
     """Every reading of a source that has mistakes; one where it has none, none where it means nothing at all.
 
-    They differ in one stood-in value at a time.
+    They differ in one stood-in value at a time, from a reading of defaults and small numbers and from one of large
+    numbers: where 1 for one field makes no sense beside what was read, there are readings of all the others still.
 
     Args:
         source: raw values.
@@ -60,11 +61,12 @@ def readings(source: Source, cls: type[Configured], defaults: Any) -> tuple[Conf
     else:
         return ()
     found = [value]
-    for place, kind in unread.items():
-        for each in _stand_ins(kind):
-            other, _ = _read(_with(table, place, each), source, cls, defaults)
-            if other is not FAILED:
-                found.append(other)
+    for base in (table, _with_large(table, unread)):
+        for place, kind in unread.items():
+            for each in _stand_ins(kind):
+                other, _ = _read(_with(base, place, each), source, cls, defaults)
+                if other is not FAILED:
+                    found.append(other)
     return tuple(found)
 
 
@@ -125,11 +127,28 @@ def _stand_ins(kind: Any) -> Iterator[Any]:
         elif each is str:
             yield "name"
         elif is_dataclass(each) and isinstance(each, type):
-            yield {
-                field.name: next(_stand_ins(field_types(each)[field.name]), _GONE)
-                for field in settable_fields(each)
-                if default_of(field) is MISSING
-            }
+            yield from _tables(each)
+
+
+def _tables(cls: type) -> Iterator[dict[str, Any]]:
+    """Tables that a dataclass can be made of: only what it needs, then with one field at a time of every kind."""
+    types = field_types(cls)
+    needed = {field.name: types[field.name] for field in settable_fields(cls) if default_of(field) is MISSING}
+    small = {name: next(_stand_ins(kind), _GONE) for name, kind in needed.items()}
+    is_flat = not any(isinstance(each, Mapping) for each in small.values())
+    for base in (small, _with_large(small, {(name,): kind for name, kind in needed.items()})) if is_flat else (small,):
+        yield base
+        for field in settable_fields(cls):
+            for each in _stand_ins(types[field.name]):
+                yield base | {field.name: each}
+
+
+def _with_large(table: dict[str, Any], unread: Mapping[Place, Any]) -> dict[str, Any]:
+    """The table with a large number for every field that has one; the one given stays as it is."""
+    for place, kind in unread.items():
+        if amount_of(kind) is not None or int in map(bare, members(kind)):
+            table = _with(table, place, _COUNTS[-1])
+    return table
 
 
 def _is_absent(table: Any, place: Place) -> bool:
