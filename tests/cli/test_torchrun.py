@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from torchledger.cli import torchrun
+from torchledger.cli.failure import Failed
 from torchledger.trainer.errors import CheckpointError, RankLost
 from torchledger.trainer.prepare import prepare
 
@@ -233,6 +235,20 @@ def test_where_the_first_rank_is_gone_one_of_the_others_speaks(crews, capsys):
     err = capsys.readouterr().err
     assert err.count("another rank has ended") == 1
     assert err.startswith("rank 1: error")
+
+
+def test_ranks_without_a_torchrun_end_soon(monkeypatch):
+    """Killed while its ranks were starting, torchrun answers none of them: they say so and do not try for minutes."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
+        for name, value in {**place, "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(torchrun, "_STORE_S", 1.0)
+        begin = time.monotonic()
+        with pytest.raises(Failed, match=r"torchrun cannot be reached at 127.0.0.1:\d+: it has ended"):
+            torchrun.find_crew()
+    assert time.monotonic() - begin < 20
 
 
 @pytest.mark.parametrize(("rank", "is_told"), [("0", True), ("1", False)])

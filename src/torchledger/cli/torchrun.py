@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torchledger.trainer.setup import Setup
 
 _BEGIN, _FAILED, _HEARD = "begin", "failed", "torchledger/heard"
+_STORE_S = 30.0  # for torchrun to answer: it may have been killed, and its ranks would try for many minutes
 _WORDS_S = 3.0  # for the first rank to say what it failed of, where others failed too
 
 
@@ -33,20 +34,32 @@ def find_crew() -> Crew | None:
 
     Raises:
         UsageError: the environment says something that cannot be.
+        Failed: torchrun is no longer there.
     """
     size = os.environ.get("WORLD_SIZE", "1")
     if size == "1" or "RANK" not in os.environ:
         return None
+    from torch.distributed import DistError
+    from torch.distributed.constants import default_pg_timeout
     from torch.distributed.rendezvous import rendezvous
 
+    from torchledger.cli.failure import Failed
+    from torchledger.trainer.launcher import following
     from torchledger.trainer.process_group import Crew
     from torchledger.trainer.ranks import Ranks
 
+    is_there = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's own store is, before its ranks
+    patience = dt.timedelta(seconds=_STORE_S) if is_there else default_pg_timeout
     try:
         ranks = Ranks(int(os.environ["RANK"]), int(size), int(os.environ.get("LOCAL_RANK", "0")))
-        store, _, _ = next(iter(rendezvous("env://")))
+        with following():
+            store, _, _ = next(iter(rendezvous("env://", timeout=patience)))
+        store.set_timeout(default_pg_timeout)
     except (ValueError, AssertionError) as error:
         raise click.UsageError(f"the environment of torchrun is not whole: {error}") from error
+    except DistError as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise Failed(f"torchrun cannot be reached at {where}: it has ended, or its host has") from error
     return Crew(ranks, store)
 
 
