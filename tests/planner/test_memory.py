@@ -125,6 +125,29 @@ def test_weights_kept_for_the_backward_pass_are_gathered_whole():
     assert found.parts["gathered weights"] == 2 * 10_000_000 + (2 + 4) * 1_000_000
 
 
+def test_ends_in_the_root_are_there_for_both_passes_and_their_gradients_add_up():
+    """Autocast gathers FP32: the root's weights always, and by moment what is beside them.
+
+    Where prediction layers read both ends again, each has a gradient that waits for another: of the head (2 M) that is
+    its gradient so far, the new one, and the product that this is cast from, in 2 bytes.
+    """
+    ends = {"embedding": 1_000_000, "head": 2_000_000, "num_ends": 3_000_000, "root": 3_000_000}
+    totals = stage(num_parameters=10_000_000, largest_layer=500_000, root_added=(1_000_000, 2_000_000), **ends)
+
+    def gathered(**known):
+        return memory(totals._replace(**known), "torchledger", shard_level=3, data_parallel=10).parts[
+            "gathered weights"
+        ]
+
+    assert gathered() == 4 * 3_000_000 + (4 + 4 + 2) * 2_000_000
+    assert gathered(head_bytes=100 * 10**6) == 4 * 3_000_000  # at the loss no gradient is there yet
+    # in a layer's backward pass: both ends' gradients, this layer's weights and the next one's, its gradient
+    assert gathered(layer_bytes=100 * 10**6) == 4 * 3_000_000 + 4 * 3_000_000 + 4 * (2 + 1) * 500_000
+    # with nothing read again the head's gradient waits alone, and the embedding's comes last of all
+    assert gathered(root_added=(0, 0)) == (4 + 4) * 3_000_000
+    assert gathered(root_added=(0, 0), layer_bytes=100 * 10**6) == 4 * 3_000_000 + 4 * 2_000_000 + 4 * 3 * 500_000
+
+
 def test_fp32_alone_gathers_nothing():
     """One rank that computes in the format that it stores has nothing to gather."""
     found = memory(stage(num_parameters=10_000_000, largest_layer=1_000_000), "fsdp2", "fp32", shard_level=3)
