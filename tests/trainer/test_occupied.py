@@ -15,7 +15,7 @@ import os, signal, sys
 from torchledger.trainer import prepare as room, unfinished
 def kill(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
-unfinished.INTERVAL_S = 0.0
+unfinished.INTERVAL_S = float(sys.argv[4])
 setattr(room, sys.argv[3], kill)
 room.prepare(sys.argv[1], sys.argv[2], tokenizer="bytes")
 """
@@ -86,11 +86,14 @@ def test_files_of_other_names_are_let_be(texts, tmp_path):
     assert (tmp_path / "notes.md").read_text() == "mine"
 
 
-@pytest.mark.parametrize("step", ["save_tokenizer", "_describe"])
-def test_what_a_kill_left_is_its_own(texts, tmp_path, step):
-    """Killed while files are put in place, the same goes on untold, and another preparation is refused."""
+@pytest.mark.parametrize(("step", "interval"), [("save_tokenizer", 0), ("_describe", 0), ("save_tokenizer", 60)])
+def test_what_a_kill_left_is_its_own(texts, tmp_path, step, interval):
+    """Killed while files are put in place, the same goes on untold, and another preparation is refused.
+
+    So it is of a preparation that was too short to write down how far it was.
+    """
     out = tmp_path / "out"
-    command = [sys.executable, "-c", BEGUN, str(texts), str(out), step]
+    command = [sys.executable, "-c", BEGUN, str(texts), str(out), step, str(interval)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     with pytest.raises(PrepareError, match="another preparation in it, which is not finished"):
         prepare(texts, out, tokenizer="bytes", seed=3)
