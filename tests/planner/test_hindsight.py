@@ -61,6 +61,8 @@ def test_constants_stay_within_the_bounds_of_a_calibration():
     """Products at 1.2 of the best rate and an overhead of 0.5 are the least: 0.5/1.2 s, where 0.25 s are measured."""
     floor = least_error([step(1, 0)], [0.25], START)
     assert floor.error == pytest.approx(0.5 / 1.2 / 0.25 - 1, rel=1e-3)
+    floor = least_error([step(1, 0)], [20.0], START)  # at most 3 / 0.2 s: a fifth of the best rate, an overhead of 3
+    assert floor.error == pytest.approx(1 - 3 / 0.2 / 20, rel=1e-3)
 
 
 def test_the_choices_of_a_few_rows_are_all_there_are_and_of_many_some():

@@ -8,7 +8,8 @@ from torchledger.formula import parameters
 from torchledger.planner.key_value_heads import cutters_of, num_copies
 from torchledger.planner.shard import sharded_spec
 from torchledger.planner.stack import stack
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Strategy
+from torchledger.planner.tensor_sums import tensor_sums
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe, Strategy
 
 #: Gemma 2B has one key-value head of eight (arXiv:2403.08295, table 1); here as many layers as tell it.
 GEMMA = ModelSpec("gemma", 256, 64, 1, 2048, AttentionSpec(8, 1, head_size=256), MlpSpec(16384))
@@ -37,6 +38,16 @@ def test_only_key_and_value_have_fewer_cutters():
     assert {cutters_of(f"layers.*.attention.{name}", spec, layout) for name in heads} == {2}
     others = ("query.weight", "query.lora_b.weight", "key.lora_a.weight", "query_norm.weight", "output.weight")
     assert {cutters_of(f"layers.*.attention.{name}", spec, layout) for name in others} == {8}
+
+
+def test_ranks_that_hold_the_same_head_add_up_its_gradient():
+    """Two heads over eight ranks: four share a head, and send 2·3/4 of its key and value matrix each."""
+    layout = Strategy(tensor_parallel=8)
+    spec = replace(GEMMA, attention=replace(GEMMA.attention, num_key_value_heads=2))
+    sums = {line.module: line for line in tensor_sums(spec, Recipe(precision="fp32"), layout)}
+    made = {name: line for name, line in sums.items() if name.endswith(("query.weight", "key.weight", "value.weight"))}
+    assert sorted(name.split(".")[-2] for name in made) == ["key", "value"]
+    assert {line.work.bytes_sent for line in made.values()} == {2 * 3 / 4 * 4 * 256 * 2048}
 
 
 def test_latent_attention_expands_a_key_for_every_head():
