@@ -54,9 +54,15 @@ def test_a_file_called_latest_is_left_alone(config):
 
 
 def test_a_folder_with_a_run_in_it_is_refused(config, tokenizer, tmp_path):
-    """A run never mixes with another: the folder is refused, and the message says what to do."""
+    """A run never mixes with another: the folder is refused, and the message says what to do.
+
+    Killed before its first checkpoint a run cannot be resumed, and nobody is told to.
+    """
     folder = RunFolder.create(config, NOW, tmp_path / "here")
     folder.write_start(config, {}, tokenizer)
+    with pytest.raises(RunFolderError, match="has saved nothing to go on from; choose another folder, or take it away"):
+        RunFolder.create(config, NOW, tmp_path / "here")
+    (folder.checkpoints / "step-00000002").mkdir(parents=True)
     with pytest.raises(RunFolderError, match="has a run in it; resume it, or choose another"):
         RunFolder.create(config, NOW, tmp_path / "here")
 

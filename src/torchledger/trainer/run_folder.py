@@ -113,7 +113,10 @@ class RunFolder:
         """
         has_begun = self.config_path.exists() and self.environment_path.exists()
         if has_begun or self.metrics_path.exists() or self.checkpoints.exists():
-            raise RunFolderError(f"{self.path} has a run in it; resume it, or choose another folder")
+            if any(self.checkpoints.glob("step-*")):
+                raise RunFolderError(f"{self.path} has a run in it; resume it, or choose another folder")
+            why = "has a run in it that has saved nothing to go on from"
+            raise RunFolderError(f"{self.path} {why}; choose another folder, or take it away")
         taken = [name for name in NAMES if (self.path / name).exists()]
         if taken:
             them = "it" if len(taken) == 1 else "them"
