@@ -115,6 +115,8 @@ def test_rules_of_the_layout_are_told_beside_values_that_make_no_sense():
     told = mistakes("llama-3-8b", cluster="h100x48", tp="3", batch="0", stack="megatron")
     assert "32 attention heads" in told  # whatever the batch is
     assert "micro-batch" not in told  # what 0 sequences cannot be divided by, others may
+    told = mistakes("llama-3-8b", cluster="h100x16", tp="0", pp="5", batch="64", stack="megatron")
+    assert "data_parallel" not in told  # how many replicas are left is not known
 
 
 def test_values_of_a_wrong_type_hide_nothing_that_is_wrong_whatever_they_mean(tmp_path):

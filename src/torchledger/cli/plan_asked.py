@@ -44,6 +44,8 @@ _OPTIMIZERS: Mapping[str, dict[str, Any]] = {"sgd-momentum": {"kind": "sgd", "mo
 #: of everything, 720,720 is divided by all small numbers.
 _SIZES = ("batch_size", "sequence_length", "accumulation_steps")
 _STAND_INS = (1, 720_720)
+#: What leaves data parallel ranks over where these are not given.
+_LEAVING = frozenset({"tensor_parallel", "pipeline_parallel", "context_parallel"})
 _SHARED = {
     "recipe.num_tokens": "tokens",
     "recipe.precision": "precision",
@@ -356,10 +358,14 @@ def _beside(
     stood_in: list[dict[str, Any]] = [{name: size} for name in sizes for size in _STAND_INS]
     recipes = [replace(recipe, **each) for each in stood_in]
 
+    unknown = set(wrong.get("strategy", ()))
+    if unknown & _LEAVING and "strategy.data_parallel" not in given:
+        unknown.add("data_parallel")
+
     def broken(recipe: Recipe) -> list[Mistake]:
         filled = fill(recipe, strategy, cluster, given, searches=False)
         found = refusals(model, filled.recipe, filled.strategy, cluster)
-        return [("", each.text) for each in found if not each.fields & wrong.get("strategy", set())]
+        return [("", each.text) for each in found if not each.fields & unknown]
 
     return config.wrong_in_all(recipes or [recipe], broken)
 
