@@ -58,6 +58,14 @@ def test_many_hosts_meet_at_one_of_them(ask, run_file):
         assert f"--rdzv-endpoint={endpoint}" in shlex.split(ask(*asked, "--head", head).out)
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_one_host_has_nowhere_to_meet(ask, run_file, ranks):
+    """A host to meet at means that there are several: for one it is a mistake, not something to leave out quietly."""
+    result = ask("launch", run_file, "--ranks", ranks, "--head", "node0")
+    assert result.code == 2
+    assert f"one host starts all of {ranks}" in result.err
+
+
 @pytest.mark.parametrize("head", ["", ":5", "two words:80", "node:70000", "node:0", "node:ssh", "node:"])
 def test_what_is_no_host_is_told_before_many_hosts_wait_for_it(ask, run_file, head):
     """Exit code 2; torchrun takes an empty name for this host, so that each would wait for the others for ever."""

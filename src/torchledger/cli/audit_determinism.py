@@ -17,6 +17,7 @@ import click
 from torchledger.cli.audit_options import answer, audit_options, subject
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import Failed
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _SEED = 1337
     help="New processes that run it too, each with another seed for Python's hashes.",
 )
 @click.option(
-    "--written-to", type=click.Path(path_type=Path), hidden=True, help="Write one run there, for another process."
+    "--written-to", type=NamedPath(path_type=Path), hidden=True, help="Write one run there, for another process."
 )
 def command(**options: Any) -> None:
     """Whether a step repeats bit for bit, and the first operation that does not.

@@ -10,6 +10,7 @@ import click
 
 from torchledger.cli.complete import model_names
 from torchledger.cli.failure import Failed
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, note, show, show_json
 from torchledger.cli.quantity import COUNT
 
@@ -42,7 +43,7 @@ def audit_options(function: Function) -> Function:
             ),
             click.option(
                 "--html",
-                type=click.Path(dir_okay=False, writable=True, path_type=Path),
+                type=NamedPath(dir_okay=False, writable=True, path_type=Path),
                 help="Write a page with plots as well.",
             ),
             click.option("--strict", is_flag=True, help="Exit 1 when there is a warning or an error."),

@@ -13,6 +13,7 @@ import click
 
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import Failed
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, note, show, show_json
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     "--rows",
     "table",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(exists=True, dir_okay=False, path_type=Path),
     help="CSV of measured steps; the least is told above.",
 )
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     default=Path("constants.toml"),
     show_default=True,
     help="Where the constants are saved.",

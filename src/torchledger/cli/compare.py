@@ -11,6 +11,7 @@ import click
 
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import BEYOND_TOLERANCE
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, note, show, show_json
 from torchledger.cli.quantity import SHARE
 from torchledger.cli.runs import NoRun, read_any
@@ -19,7 +20,7 @@ from torchledger.view.closing import closing_table
 from torchledger.view.comparison import apart_table, ledger_differences
 from torchledger.view.screen import Block, Lines
 
-_PATH = click.Path(exists=True, path_type=Path)
+_PATH = NamedPath(exists=True, path_type=Path)
 
 
 @click.command(

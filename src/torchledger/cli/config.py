@@ -10,12 +10,13 @@ import click
 
 from torchledger import config, spec
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, show, show_json
 from torchledger.cli.runs import load_run_config
 from torchledger.spec.file import ModelFile, read_model_file
 from torchledger.view.screen import Lines, table
 
-_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_FILE = click.argument("file", type=NamedPath(exists=True, dir_okay=False, path_type=Path))
 _SETS = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a value (may be repeated).")
 
 

@@ -13,6 +13,7 @@ from torchledger.cli.asked import Asked, ask
 from torchledger.cli.complete import model_names
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import Failed
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, show, show_json
 from torchledger.cli.own import is_own
 from torchledger.cli.quantity import BYTES, COUNT
@@ -96,12 +97,12 @@ _LISTS = ("parameter", "activation", "convention")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=NamedPath(dir_okay=False, writable=True, path_type=Path),
     help="Write the ledger: .json or .csv.",
 )
 @click.option(
     "--snapshot",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(exists=True, dir_okay=False, path_type=Path),
     help="A file of torch.cuda.memory._dump_snapshot instead of a model.",
 )
 @click.option("--allocator", metavar="CONF", help="PYTORCH_ALLOC_CONF to try on the snapshot.")

@@ -11,6 +11,7 @@ import click
 
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import Failed
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import is_quiet, json_option, show, show_json
 from torchledger.cli.progress import Progress
 from torchledger.cli.quantity import COUNT
@@ -56,7 +57,7 @@ def _told(function: Callable[..., None]) -> Callable[..., None]:
         "torchledger data verify data/train.bin --dtype uint16 --vocab-size 50257 --end-of-text 50256",
     ),
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=NamedPath(path_type=Path))
 @_told
 @json_option
 def verify_command(paths: tuple[Path, ...], as_json: bool, **told: Any) -> None:
@@ -100,11 +101,11 @@ def verify_command(paths: tuple[Path, ...], as_json: bool, **told: Any) -> None:
         "torchledger data show data/train.bin --dtype uint16 --start 1000 --count 50",
     ),
 )
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=NamedPath(path_type=Path))
 @click.option("--document", type=click.IntRange(0), help="Show this document.")
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="Show ids from this position on.")
 @click.option("--count", type=click.IntRange(0), default=32, show_default=True, help="Show so many, at most.")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, to show them as text.")
+@click.option("--tokenizer", type=NamedPath(path_type=Path), help="A tokenizer.json, to show them as text.")
 @_told
 @json_option
 def show_command(

@@ -11,6 +11,7 @@ import click
 from torchledger import formats, machine
 from torchledger.cli.complete import chip_names
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, show, show_json
 from torchledger.formats import IntegerFormat
 from torchledger.ops.pattern import (
@@ -62,7 +63,7 @@ def _options(function: Function) -> Function:
             "--catalog",
             "own_files",
             multiple=True,
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            type=NamedPath(exists=True, dir_okay=False, path_type=Path),
             help="A TOML file with chips of your own (may be repeated).",
         ),
         click.option(

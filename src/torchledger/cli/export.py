@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, note, show_json
 
 
@@ -20,10 +21,10 @@ from torchledger.cli.output import json_option, note, show_json
         "torchledger export runs/latest/checkpoints/step-00000200 --out step-200.safetensors",
     ),
 )
-@click.argument("source", metavar="RUN", type=click.Path(exists=True, path_type=Path), default="runs/latest")
+@click.argument("source", metavar="RUN", type=NamedPath(exists=True, path_type=Path), default="runs/latest")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     help="The file, or with huggingface the folder (default: model.safetensors, or huggingface).",
 )
 @click.option(

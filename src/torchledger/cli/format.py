@@ -13,6 +13,7 @@ import click
 
 from torchledger import formats
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, note, show, show_json
 from torchledger.formats import BlockFormat, Format, FormatError, NumberFormat, Overflow, ScalarFormat
 from torchledger.units import parse_count
@@ -113,7 +114,7 @@ class _Answer:
 @click.option("--term", metavar="NUMBER", help="What `sum` adds up (default: 1).")
 @click.option(
     "--html",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=NamedPath(dir_okay=False, writable=True, path_type=Path),
     help="Write a page with the bits drawn as well.",
 )
 @json_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, note, show_json
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _HOST_RANKS = 8  # GPUs of the hosts that are usual
         "torchledger plan llama-3-8b --on h100x8 --launch torchledger    from a plan",
     ),
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=NamedPath(path_type=Path))
 @click.option("--ranks", type=click.IntRange(min=1), help="Processes, where the file's strategy does not say.")
 @click.option("--per-host", type=click.IntRange(min=1), help="Processes that one host starts.  [default: at most 8]")
 @click.option(
@@ -90,9 +91,11 @@ def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[
     elif held_by not in {None, num_ranks}:
         others = f"its checkpoint is of {held_by} and this of {num_ranks} ranks"
         said = (f"{others}, which train refuses without --allow-changes",)
+    per_host, head = options["per_host"] or min(num_ranks, _HOST_RANKS), options["head"]
+    if head is not None and num_ranks <= per_host:
+        raise click.UsageError(f"--head is where hosts meet, and one host starts all of {num_ranks}; leave it out")
     if num_ranks == 1:
         return (*_here("python"), *rest), said, 1
-    per_host, head = options["per_host"] or min(num_ranks, _HOST_RANKS), options["head"]
     starter, notes = torchrun_words(num_ranks, per_host, job=config.name, **({} if head is None else {"head": head}))
     return (*_here("torchrun"), *starter[1:], *rest), (*notes, *said), num_ranks
 

@@ -11,6 +11,7 @@ import click
 from torchledger import machine
 from torchledger.cli.complete import chip_names
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, show, show_json
 from torchledger.units import format_bytes
 from torchledger.view.machine import chip_screen, chips_table, here_screen
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     "--catalog",
     "own_files",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(exists=True, dir_okay=False, path_type=Path),
     help="A TOML file with rows of your own (may be repeated).",
 )
 @click.option("--here", is_flag=True, help="The machine at hand, and the row of the catalog that fits it.")

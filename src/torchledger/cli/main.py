@@ -14,7 +14,6 @@ import click
 
 from torchledger.cli.failure import report_failure
 from torchledger.cli.lazy import LazyCommands
-from torchledger.cli.torchrun import is_heard
 
 #: Every command with what it answers; the module of the same name under `torchledger.cli` has the function `command`.
 COMMANDS: dict[str, str] = {
@@ -94,6 +93,8 @@ def main(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except click.UsageError as error:
+        from torchledger.cli.torchrun import is_heard
+
         return report_failure(error, debug="--debug" in words) if is_heard() else error.exit_code
     except Exception as error:  # noqa: BLE001 - every error becomes a message and an exit code here
         return report_failure(error, debug="--debug" in words)

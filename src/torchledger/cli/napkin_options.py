@@ -10,6 +10,7 @@ import click
 
 from torchledger import planner, units
 from torchledger.cli.complete import chip_names
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.quantity import COUNT, DAYS, FLOPS_PER_S, MONEY, SHARE, Quantity
 from torchledger.cli.question import OTHER_NAMES
 from torchledger.planner.budget import laws
@@ -32,7 +33,7 @@ _NAPKIN = (
         "--catalog",
         "catalog_files",
         multiple=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=NamedPath(exists=True, dir_okay=False, path_type=Path),
         help="A TOML file with chips of your own (may be repeated).",
     ),
     click.option("--mfu", type=SHARE, help="Model FLOPs utilisation: 0.5 or 50%."),
@@ -92,7 +93,7 @@ _AUDIT = (
     click.option("--printed-hfu", type=_PRINTED, help="HFU, as printed."),
     click.option(
         "--log",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=NamedPath(exists=True, dir_okay=False, path_type=Path),
         help="A run's own metrics.jsonl for the speed.",
     ),
 )

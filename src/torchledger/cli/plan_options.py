@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
+from torchledger.cli.named_path import NamedPath
 from torchledger.spec.recipe import Recompute
 from torchledger.spec.strategy import ContextKind, Schedule
 
@@ -80,8 +81,8 @@ FIELDS = (*STRATEGY_FIELDS, *OTHER_FIELDS)
 #: Stacks that a layout can be launched with: `planner.launch.TARGETS`, without loading it.
 LAUNCHERS = ("torchtitan", "megatron", "fsdp2", "deepspeed", "torchledger")
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_READ = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = NamedPath(dir_okay=False, path_type=Path)
+_READ = NamedPath(exists=True, dir_okay=False, path_type=Path)
 
 _MORE = (
     click.option("--config", "config_file", type=_READ, help="TOML with [model] [recipe] [strategy] [cluster]."),

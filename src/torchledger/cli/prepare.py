@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import is_quiet, json_option, show, show_json
 from torchledger.cli.progress import Progress
 from torchledger.cli.quantity import COUNT, SHARE
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.argument("source")
 @click.option(
-    "--out", "out_dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write."
+    "--out", "out_dir", type=NamedPath(file_okay=False, path_type=Path), required=True, help="Folder to write."
 )
 @click.option("--vocab-size", type=COUNT, default="4096", show_default=True, help="Tokens of a BPE to train, at most.")
 @click.option(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, show_json
 from torchledger.cli.runs import REPORT_NAME, NoRun, read_any
 from torchledger.ledger import Ledger
@@ -21,10 +22,8 @@ from torchledger.view.page import page
         "torchledger report runs/latest -o -            to stdout",
     ),
 )
-@click.argument("run", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, allow_dash=True), help="The file to write; - is stdout."
-)
+@click.argument("run", type=NamedPath(exists=True, path_type=Path))
+@click.option("-o", "--output", type=NamedPath(path_type=Path, allow_dash=True), help="The file to write; - is stdout.")
 @json_option
 def command(run: Path, output: Path | None, as_json: bool) -> None:
     """One HTML file of a run: closing table, curves, memory, FLOPs, configuration.

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from torchledger.cli.documented import Documented
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import json_option, show_json
 from torchledger.cli.quantity import COUNT
 from torchledger.view.style import shown
@@ -23,7 +24,7 @@ from torchledger.view.style import shown
         "torchledger sample runs/latest --temperature 0    always the likeliest token",
     ),
 )
-@click.argument("run", type=click.Path(exists=True, path_type=Path), default="runs/latest")
+@click.argument("run", type=NamedPath(exists=True, path_type=Path), default="runs/latest")
 @click.option("--prompt", default="", help="What it continues; empty begins a new document.")
 @click.option("--length", type=COUNT, default="200", show_default=True, help="Tokens to write, at most.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True, help="0 takes the likeliest.")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from torchledger import units
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.quantity import MONEY, SHARE, Quantity
 from torchledger.machine import Chip
 from torchledger.planner.price import Price, price_of, read_prices
@@ -44,7 +45,7 @@ _OPTIONS = (
     click.option("--price", type=MONEY, help="Price of one chip for one hour: '$2.80'."),
     click.option(
         "--prices",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=NamedPath(exists=True, dir_okay=False, path_type=Path),
         help="Your own file of prices: a table [h100] with price, currency, date, source.",
     ),
     click.option("--carbon", type=_CARBON, help="Carbon of the grid, g CO2e for a kWh: 400."),

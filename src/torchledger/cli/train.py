@@ -12,6 +12,7 @@ import click
 from torchledger.cli.documented import Documented
 from torchledger.cli.failure import FAILED, INTERRUPTED, SIGNALLED, DoesNotFit, Failed
 from torchledger.cli.live import Live
+from torchledger.cli.named_path import NamedPath
 from torchledger.cli.output import is_quiet, json_option, note, show, show_json
 from torchledger.cli.progress import Progress
 from torchledger.cli.runs import REPORT_NAME, load_run_config, load_run_to_train
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
         "torchledger train --resume runs/latest       go on, bit for bit as if never stopped",
     ),
 )
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=NamedPath(path_type=Path), required=False)
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Set one value of the configuration.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run in this folder.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The run's folder.")
+@click.option("--resume", type=NamedPath(path_type=Path), help="Go on with the run in this folder.")
+@click.option("--out", type=NamedPath(file_okay=False, path_type=Path), help="The run's folder.")
 @click.option("--device", type=click.Choice(("auto", "cpu", "cuda", "mps")), help="Where to train.")
 @click.option("--dry-run", is_flag=True, help="Predict and check that it fits; train nothing.")
 @click.option("--force", is_flag=True, help="Train although the prediction does not fit.")
