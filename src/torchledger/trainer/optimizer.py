@@ -51,10 +51,8 @@ def build_optimizer(
         for name, p in named:
             if is_decayed(name, p) == decays:
                 rule = _adamw(spec) if spec.kind == "muon" and not is_orthogonalized(name, p) else own
-                scale, mesh = (
-                    (scales or {}).get(name, 1.0),
-                    getattr(p, "device_mesh", None),
-                )  # lists take DTensors of one mesh
+                scale = (scales or {}).get(name, 1.0)
+                mesh = getattr(p, "device_mesh", None)  # lists take DTensors of one mesh
                 groups.setdefault((decays, scale, rule, mesh), []).append(p)
     found = [
         {"params": params, "weight_decay": spec.weight_decay if decays else 0.0, "scale": scale, "rule": rule}
