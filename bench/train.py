@@ -3,24 +3,25 @@
 The baseline is what public tutorials write: FP32, `F.scaled_dot_product_attention`, one projection for queries, keys
 and values, the token file memory-mapped anew for each batch, AdamW as torch makes it, gradients clipped. Ours is what
 `torchledger train` does: the whole loop with its loader, metrics file and events, the format and the attention kernel
-that a probe at the start found, and freed memory kept by the process. Each run is a process of its own, in turn, so
-that a slow minute of the machine falls on both; the middle run of each counts, and the best matmul rate found between.
-On the two cores of a virtual machine a process was found in one of two states for all of its life, 1.3 apart: products
-take the same in both, what streams through memory twice as long. Hence the rounds: of three the middle one may be in
-the other state than the baseline's.
+that a probe at the start found, and freed memory kept by the process. Each loop is a process of its own, and they take
+turns, a second or so each, while the others wait. What is told of a loop is the median of its steps; a ratio is the
+median over the rounds of the ratio within one. The two cores of a virtual machine are at times near to each other and
+at times far, for seconds or minutes: products take the same in both, what one core writes and the other reads takes
+several times as long, and a step of any loop a quarter more. Neighbouring turns mostly share a state, which runs one
+after the other do not.
 
     python bench/train.py [ROUNDS]
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +31,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 VOCAB_SIZE, NUM_TOKENS = 65, 2_000_000
-WARM_UP = 5
+WARM_UP = 5  # steps before the first turn
+AGAIN = 2  # steps of each turn that are not timed: caches hold what another loop left there
 
 
 class Shape(NamedTuple):
-    """A model and its batch: layers L, heads H, width D, tokens T in each of B sequences; steps that are timed."""
+    """A model and its batch: layers L, heads H, width D, tokens T in each of B sequences; steps of a turn."""
 
     L: int
     H: int
@@ -50,7 +52,7 @@ class Shape(NamedTuple):
         return 3 * self.B * self.T * (2 * weights + self.L * 4 * self.T * self.D)
 
 
-SHAPES = {"small": Shape(4, 4, 128, 64, 12, 150), "large": Shape(6, 6, 384, 256, 8, 16)}
+SHAPES = {"small": Shape(4, 4, 128, 64, 12, 25), "large": Shape(6, 6, 384, 256, 8, 3)}
 
 
 class _Block(nn.Module):
@@ -88,13 +90,12 @@ class _Gpt(nn.Module):
         return functional.cross_entropy(self.head(self.norm(x)).view(-1, VOCAB_SIZE), targets.view(-1))
 
 
-def baseline(shape: Shape, path: Path) -> dict[str, Any]:
-    """Seconds of the steps of a loop as tutorials write it."""
+def baseline(shape: Shape, path: Path) -> Iterator[tuple[float, float]]:
+    """A loop as tutorials write it; the seconds of each step, none of them beside it."""
     torch.manual_seed(0)
     model = _Gpt(shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    seconds = []
-    for _ in range(shape.steps + WARM_UP):
+    while True:
         begin = time.perf_counter()
         data = np.memmap(path, dtype=np.uint16, mode="r")
         starts = torch.randint(len(data) - shape.T, (shape.B,)).tolist()
@@ -108,12 +109,18 @@ def baseline(shape: Shape, path: Path) -> dict[str, Any]:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         loss.item()
-        seconds.append(time.perf_counter() - begin)
-    return {"step_s": statistics.median(seconds[WARM_UP:])}
+        yield time.perf_counter() - begin, 0.0
 
 
-def ours(shape: Shape, path: Path, precision: str) -> dict[str, Any]:
-    """Median seconds from one step's event to the next, and the part of them that is not the step itself."""
+def ours(shape: Shape, path: Path, precision: str, told: dict[str, Any]) -> Iterator[tuple[float, float]]:
+    """What `torchledger train` runs; seconds from one step's event to the next, and those that are not the step itself.
+
+    Args:
+        shape: the model and its batch.
+        path: the tokens.
+        precision: `auto` or one.
+        told: where what was chosen is written.
+    """
     from torchledger.meter import keep_heap
     from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, NormSpec, OptimizerSpec, PositionSpec, Recipe
     from torchledger.trainer import RunConfig, SampleConfig, new_run, resolve, train
@@ -127,34 +134,34 @@ def ours(shape: Shape, path: Path, precision: str) -> dict[str, Any]:
     )  # fmt: skip
     recipe = Recipe(batch_size=shape.B, sequence_length=shape.T, optimizer=OptimizerSpec(learning_rate=1e-3))
     config = RunConfig(
-        spec, path, recipe, num_steps=shape.steps + WARM_UP, runs=path.parent, precision=precision, attention="auto",
+        spec, path, recipe, num_steps=1_000_000, runs=path.parent / precision, precision=precision, attention="auto",
         eval_interval=0, eval_batches=1, checkpoint_interval=0, sample=SampleConfig(length=0),
         token_file=TokenFileConfig(dtype="uint16"),
     )  # fmt: skip
     keep_heap()  # as `torchledger train` does
-    inside: list[float] = []
+    inside = 0.0
     call = TrainStep.__call__
 
     def timed(self: TrainStep, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
         begin = time.perf_counter()
         result = call(self, *args, **kwargs)
-        inside.append(time.perf_counter() - begin)
+        inside = time.perf_counter() - begin
         return result
 
     TrainStep.__call__ = timed  # type: ignore[method-assign]
     setup = resolve(config)
-    ends = [time.perf_counter() for event in train(setup, new_run(setup)) if type(event).__name__ == "Step"]
-    whole = [b - a for a, b in itertools.pairwise(ends)][WARM_UP - 1 :]
-    beside = [w - i for w, i in zip(whole, inside[WARM_UP:], strict=True)]
-    return {
-        "step_s": statistics.median(whole),
-        "overhead": statistics.median(beside) / statistics.median(whole),
-        "precision": setup.recipe.precision,
-        "attention": setup.recipe.attention,
-    }
+    told |= {"precision": setup.recipe.precision, "attention": setup.recipe.attention}
+    events = train(setup, new_run(setup))
+    while True:
+        begin = time.perf_counter()
+        while type(next(events)).__name__ != "Step":
+            pass
+        whole = time.perf_counter() - begin
+        yield whole, whole - inside
 
 
-def peak(number_format: torch.dtype) -> dict[str, Any]:
+def peak(number_format: torch.dtype) -> float:
     """FLOP/s of a 2048³ matmul, the best of ten."""
     a, b = (torch.randn(2048, 2048).to(number_format) for _ in range(2))
     best = float("inf")
@@ -162,54 +169,112 @@ def peak(number_format: torch.dtype) -> dict[str, Any]:
         begin = time.perf_counter()
         a @ b
         best = min(best, time.perf_counter() - begin)
-    return {"flops_per_s": 2 * 2048**3 / best}
+    return 2 * 2048**3 / best
 
 
-def _one(what: str, shape: str, path: str) -> dict[str, Any]:
-    if what == "baseline":
-        return baseline(SHAPES[shape], Path(path))
-    if what == "peak":
-        return peak(torch.bfloat16)
-    return ours(SHAPES[shape], Path(path), "fp32" if what == "fp32" else "auto")
+def _child(what: str, name: str, path: Path) -> None:
+    """Run a loop in turns: for every line that comes in, some steps, and a line with what they took."""
+    shape, told = SHAPES[name], {"precision": "fp32", "attention": "fused"}
+    precision = {"fp32": "fp32", "train": "auto"}.get(what, "")
+    steps = ours(shape, path, precision, told) if precision else baseline(shape, path)
+    for _ in range(WARM_UP):
+        next(steps)
+    print(json.dumps(told), flush=True)
+    for line in sys.stdin:
+        if line.strip() == "peak":
+            print(json.dumps(peak(torch.bfloat16)), flush=True)
+            continue
+        for _ in range(AGAIN):
+            next(steps)
+        print(json.dumps([next(steps) for _ in range(shape.steps)]), flush=True)
 
 
-def _apart(what: str, shape: str, path: Path) -> dict[str, Any]:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--one", what, shape, str(path)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    told: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return told
+class _Loop:
+    """A process that runs a loop, and what its turns took."""
+
+    def __init__(self, what: str, name: str, path: Path) -> None:
+        self.what, self.shape = what, SHAPES[name]
+        command = [sys.executable, __file__, "--child", what, name, str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.told = self._line()
+        self.turns: list[list[tuple[float, float]]] = []
+
+    def turn(self) -> None:
+        """Some steps."""
+        self.turns.append(self.asked("steps"))
+
+    def asked(self, word: str) -> Any:
+        """What it answers."""
+        assert self._process.stdin is not None
+        print(word, file=self._process.stdin, flush=True)
+        return self._line()
+
+    def end(self) -> None:
+        """It is not asked any more."""
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def medians(self) -> list[float]:
+        """Of each turn the median of its steps."""
+        return [statistics.median(whole for whole, _ in turn) for turn in self.turns]
+
+    @property
+    def step_s(self) -> float:
+        """The median of all steps."""
+        return statistics.median(whole for turn in self.turns for whole, _ in turn)
+
+    @property
+    def overhead(self) -> float:
+        """Share of a step that is beside it."""
+        return statistics.median(beside / whole for turn in self.turns for whole, beside in turn)
+
+    def _line(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the loop {self.what} ended, see above")
+        return json.loads(line)
 
 
 def main(rounds: int) -> None:
     """Print the table."""
+    found: dict[str, list[_Loop]] = {}
+    peaks: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
         np.random.default_rng(0).integers(0, VOCAB_SIZE, NUM_TOKENS).astype(np.uint16).tofile(path)
-        runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        peaks = []
-        for _ in range(rounds):
-            for shape in SHAPES:
-                for what in ("baseline", "fp32", "train"):
-                    runs.setdefault((shape, what), []).append(_apart(what, shape, path))
-            peaks.append(_apart("peak", "small", path)["flops_per_s"])
-    bf16_peak = max(peaks)
-    print(f"{torch.get_num_threads()} threads, {rounds} rounds, BF16 matmul peak {bf16_peak / 1e9:.0f} GFLOP/s")
-    print(f"{'model':8}{'loop':12}{'ms/step':>10}{'tok/s':>10}{'ratio':>8}{'of peak':>9}{'overhead':>10}  as")
-    for (shape, what), found in runs.items():
-        middle = sorted(found, key=lambda run: run["step_s"])[len(found) // 2]
-        first = statistics.median(run["step_s"] for run in runs[shape, "baseline"])
-        step_s, sizes = middle["step_s"], SHAPES[shape]
-        print(
-            f"{shape:8}{what:12}{step_s * 1e3:10.1f}{sizes.B * sizes.T / step_s:10,.0f}{first / step_s:8.2f}"
-            f"{sizes.step_flops / step_s / bf16_peak:9.2f}"
-            f"{'' if 'overhead' not in middle else format(middle['overhead'], '.1%'):>10}"
-            f"  {middle.get('precision', 'fp32')} {middle.get('attention', 'fused')}"
-        )
+        for name in SHAPES:
+            found[name] = [_Loop(what, name, path) for what in ("baseline", "fp32", "train")]
+            for _ in range(rounds):
+                for loop in found[name]:
+                    loop.turn()
+                peaks.append(found[name][0].asked("peak"))
+            for loop in found[name]:
+                loop.end()
+    print(f"{torch.get_num_threads()} threads, {rounds} rounds, BF16 matmul peak {max(peaks) / 1e9:.0f} GFLOP/s")
+    print(
+        f"{'model':8}{'loop':10}{'ms/step':>9}{'tok/s':>9}{'ratio':>7}{'tenths':>12}{'of peak':>9}{'overhead':>10}  as"
+    )
+    for name, loops in found.items():
+        for loop in loops:
+            print(f"{name:8}{_row(loop, loops[0], max(peaks))}")
+
+
+def _row(loop: _Loop, first: _Loop, peak_flops_per_s: float) -> str:
+    """Ratio to the first loop: its median over the rounds, and the first and the last tenth of them."""
+    ratios = sorted(a / b for a, b in zip(first.medians, loop.medians, strict=True))
+    tenth, shape, step_s = len(ratios) // 10, loop.shape, loop.step_s
+    span = f"{ratios[tenth]:.2f}-{ratios[-1 - tenth]:.2f}"
+    return (
+        f"{loop.what:10}{step_s * 1e3:9.1f}{shape.B * shape.T / step_s:9,.0f}{statistics.median(ratios):7.2f}{span:>12}"
+        f"{shape.step_flops / step_s / peak_flops_per_s:9.2f}{loop.overhead:10.1%}"
+        f"  {loop.told['precision']} {loop.told['attention']}"
+    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(_one(*sys.argv[2:5])))
+    if sys.argv[1:2] == ["--child"]:
+        _child(sys.argv[2], sys.argv[3], Path(sys.argv[4]))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)

@@ -47,7 +47,11 @@ def test_autocast_keeps_a_copy_of_each_weight_and_of_each_input_it_casts():
     kept = {each.name: each for each in prediction.activations}
     assert kept["layers.*.mlp.up: weight"].total_bytes == L * 2 * D * F
     assert kept["head: weight"].total_bytes == 2 * D * V
-    for name in ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.up"):
+    # Queries, keys and values are one product: of one cast input, with their weights side by side.
+    size = D // SPEC.attention.num_heads
+    rows = (SPEC.attention.num_heads + 2 * SPEC.num_key_value_heads) * size
+    assert kept["layers.*.attention.query_key_value: weight"].total_bytes == L * 2 * D * rows
+    for name in ("attention.query_key_value", "mlp.gate", "mlp.up"):
         assert kept[f"layers.*.{name}: input"].total_bytes == L * 2 * B * T * D
 
 

@@ -188,10 +188,9 @@ def test_transformers_asks_about_known_values(monkeypatch, is_imported_before):
     """It takes tensors of known values for real ones while a trace runs, even if it comes in while that runs."""
     module = types.ModuleType("transformers.utils.import_utils")
     module.is_fake_tensor = original = lambda x: isinstance(x, FakeTensor)
-    if is_imported_before:
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    else:
-        monkeypatch.delitem(sys.modules, module.__name__, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # which also takes it away in the end
+    if not is_imported_before:
+        del sys.modules[module.__name__]
 
     def question():
         sys.modules[module.__name__] = module
@@ -200,4 +199,3 @@ def test_transformers_asks_about_known_values(monkeypatch, is_imported_before):
 
     assert _asked(question) == (False, True)
     assert module.is_fake_tensor is original
-    monkeypatch.setitem(sys.modules, module.__name__, module)  # so that it is taken away

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchledger import ops
 from torchledger.formula.core import core
 from torchledger.formula.dense import linear, norm, weighted
 from torchledger.formula.heads import Context, Heads
+from torchledger.formula.joint import is_joint, joint_linear
 from torchledger.formula.pointwise import clamped, wider
 from torchledger.formula.tape import Tape
 from torchledger.formula.value import Value
@@ -16,28 +19,36 @@ from torchledger.spec import ModelSpec, Recipe
 def attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Context) -> Value:
     """MHA, GQA or MQA: x [B, T, D] -> [B, T, D]."""
     part = spec.attention
-    query, key, value = _projected(tape, spec, x)
-    query, key = _heads(tape, spec, "query", query, part.num_heads), _heads(tape, spec, "key", key, _key_heads(spec))
-    value = _heads(tape, spec, "value", value, _key_heads(spec))
+    query, key, value = _projected(tape, spec, recipe, x)
+    query, key = _normed(tape, spec, "query", query), _normed(tape, spec, "key", key)
     query, key = rotated(tape, spec, "query", query), rotated(tape, spec, "key", key)
     mixed = core(tape, spec, recipe, Heads(query, key, value), context)
     return linear(tape, "output", mixed, spec.hidden_size, bias=part.output_bias, inner=True)
 
 
-def _projected(tape: Tape, spec: ModelSpec, x: Value) -> tuple[Value, Value, Value]:
-    """Queries [B, T, H·d], keys and values [B, T, K·d], each by a matmul, or all by one."""
-    part, d = spec.attention, spec.head_size
-    wide, narrow = part.num_heads * d, _key_heads(spec) * d
+def _projected(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value) -> tuple[Value, Value, Value]:
+    """Queries [B, T, H, d], keys and values [B, T, K, d], each by a matmul, or all by one."""
+    part, H, K = spec.attention, spec.attention.num_heads, _key_heads(spec)
+    size = spec.head_size
+    widths = {"query": H * size, "key": K * size, "value": K * size}
     if tape.kernels.joint:
         bias = part.query_bias or part.key_bias or part.value_bias
-        y = linear(tape, "query_key_value", x, wide + 2 * narrow, bias=bias, inner=True)
-        return y.sliced(wide), y.sliced(narrow), y.sliced(narrow)
-    tape.fan_out("", x, 3)
-    return (
-        linear(tape, "query", x, wide, bias=part.query_bias, inner=True),
-        linear(tape, "key", x, narrow, bias=part.key_bias, inner=True),
-        linear(tape, "value", x, narrow, bias=part.value_bias, inner=True),
-    )
+        y = linear(tape, "query_key_value", x, sum(widths.values()), bias=bias, inner=True)
+    elif is_joint(part, recipe.precision, rank=tape.lora_rank, targets=tape.lora_targets):
+        y = joint_linear(tape, "query_key_value", x, widths, bias=part.query_bias)
+    else:
+        tape.fan_out("", x, 3)
+        own = zip(widths, (H, K, K), (part.query_bias, part.key_bias, part.value_bias), strict=True)
+        query, key, value = (
+            _parted(tape, spec, name, linear(tape, name, x, widths[name], bias=bias, inner=True), heads)
+            for name, heads, bias in own
+        )
+        return query, key, value
+    y = _parted(tape, spec, "query_key_value", y, H + 2 * K)
+    if not tape.kernels.joint and y.requires_grad:  # a kernel set with one matrix writes the gradients in their places
+        tape.then("", ops.copy(y.num_elements, element_bytes=y.element_bytes, op="concatenate"), y.number_format)
+    query, key, value = (replace(y, shape=(*y.shape[:2], heads, size)) for heads in (H, K, K))
+    return query, key, value
 
 
 def latent_attention(tape: Tape, spec: ModelSpec, recipe: Recipe, x: Value, context: Context) -> Value:
@@ -90,15 +101,22 @@ def _key_heads(spec: ModelSpec) -> Amount:
     return heads
 
 
-def _heads(tape: Tape, spec: ModelSpec, path: str, projected: Value, heads: Amount) -> Value:
-    """Clip, normalize over the whole projection or over each head, and part into heads."""
-    kind = spec.attention.query_key_norm if path != "value" else "none"
+def _parted(tape: Tape, spec: ModelSpec, path: str, projected: Value, heads: Amount) -> Value:
+    """Clipped, and parted into heads."""
     if spec.attention.clip is not None:
         projected = clamped(tape, path, projected)
-    if kind == "full":
-        projected = norm(tape, f"{path}_norm", projected, weighted(spec.norm))
-    parted = projected.parted(heads, spec.head_size)
-    return norm(tape, f"{path}_norm", parted, weighted(spec.norm)) if kind == "head" else parted
+    return projected.parted(heads, spec.head_size)
+
+
+def _normed(tape: Tape, spec: ModelSpec, path: str, heads: Value) -> Value:
+    """Normalized over each head, or over all of a token's heads."""
+    kind = spec.attention.query_key_norm
+    if kind == "none":
+        return heads
+    if kind == "head":
+        return norm(tape, f"{path}_norm", heads, weighted(spec.norm))
+    flat = tape.merge("", path, heads, (1, 1, 2))
+    return norm(tape, f"{path}_norm", flat, weighted(spec.norm)).parted(*heads.shape[-2:])
 
 
 def _joined(tape: Tape, path: str, whole: Value, part: Value) -> Value:

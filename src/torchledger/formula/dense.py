@@ -38,13 +38,26 @@ def linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool = Fal
 
 
 def _linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool, trains: bool) -> Value:
-    inputs, tokens = x.shape[-1], rows_of(x)
     number_format = tape.matmul_format(x)
     x = tape.cast(path, f"{path}: input", x, number_format)
-    weight = parameter(tape, path, "weight", (outputs, inputs), number_format, trains=trains)
+    weight = parameter(tape, path, "weight", (outputs, x.shape[-1]), number_format, trains=trains)
     own = (weight, parameter(tape, path, "bias", (outputs,), number_format, trains=trains)) if bias else (weight,)
-    y = tape.make(f"{path}: output", (*x.shape[:-1], outputs), number_format)
-    size = x.element_bytes
+    return multiplied_by(tape, path, x, own, trains=trains)
+
+
+def multiplied_by(tape: Tape, path: str, x: Value, own: Sequence[Value], *, trains: bool) -> Value:
+    """The product y = x Wᵀ + b itself.
+
+    Args:
+        tape: where it is walked.
+        path: its module.
+        x: [..., inputs], in the format of the product.
+        own: the weight [outputs, inputs], and the bias if there is one, in that format.
+        trains: whether they are trained.
+    """
+    weight, inputs, tokens, bias = own[0], x.shape[-1], rows_of(x), len(own) > 1
+    outputs, size = weight.shape[0], x.element_bytes
+    y = tape.make(f"{path}: output", (*x.shape[:-1], outputs), x.number_format)
     forward = ops.linear(tokens, inputs, outputs, bias=bias, element_bytes=size)
     backward: tuple[Piece, ...] = ops.linear_weight_gradient(tokens, inputs, outputs, element_bytes=size)
     if not trains:
@@ -62,7 +75,7 @@ def _linear(tape: Tape, path: str, x: Value, outputs: Amount, *, bias: bool, tra
         backward=backward,
         keeps=((x,) if trains else ()) + ((weight,) if x.requires_grad else ()),
         trains=trains,
-        number_format=tape.product_format(number_format),
+        number_format=tape.product_format(x.number_format),
     )
 
 

@@ -1,5 +1,6 @@
 """How a layer mixes tokens: projections, and the core that makes of queries, keys and values one value per token."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchledger.ops.attention import causal_pairs
 from torchledger.spec import ModelSpec
+from torchledger.trainer.joint import Joint, is_joint
 from torchledger.trainer.linear import Linear
 from torchledger.trainer.norm import Norm, weighted
 from torchledger.trainer.position import rotate
@@ -154,6 +156,7 @@ class Attention(nn.Module):
         self.query = Linear(D, H * size, bias=attention.query_bias)
         self.key = Linear(D, K * size, bias=attention.key_bias)
         self.value = Linear(D, K * size, bias=attention.value_bias)
+        self.query_key_value = Joint()
         widths = {"none": None, "head": (size, size), "full": (H * size, K * size)}[attention.query_key_norm]
         norm = weighted(spec.norm)
         self.query_norm = Norm(widths[0], norm) if widths else None
@@ -165,21 +168,39 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "batch length hidden"], context: Context
     ) -> Float[Tensor, "batch length hidden"]:
         """Mix the tokens of `x`."""
-        query = self._heads(self.query(x), self.query_norm)
-        key = self._heads(self.key(x), self.key_norm)
-        value = self._heads(self.value(x), None)
+        query, key, value = self._projected(x)
+        query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
         if context.rotary is not None:
             query, key = rotate(query, context.rotary), rotate(key, context.rotary)
         out: Tensor = self.output(attend(self.core, query, key, value, context))
         return out
 
-    def _heads(
-        self, projected: Float[Tensor, "batch length heads*size"], norm: Norm | None
-    ) -> Float[Tensor, "batch length heads size"]:
-        """Clip, normalize over the whole projection or over each head, and part into heads."""
+    def _projected(
+        self, x: Float[Tensor, "batch length hidden"]
+    ) -> Sequence[Float[Tensor, "batch length heads_of_one size"]]:
+        """Queries, keys and values by heads, each by its own product or all by one (`joint`)."""
+        maps = (self.query, self.key, self.value)
+        if not is_joint(x, maps):
+            return [self._heads(each(x)) for each in maps]
+        heads = self._heads(self.query_key_value(x, maps))
+        groups = self.core.groups
+        few = heads.shape[2] // (groups + 2)  # of this rank: `groups` query heads to each key, and a value
+        return torch.split(heads, [groups * few, few, few], dim=2)
+
+    def _heads(self, projected: Float[Tensor, "batch length heads*size"]) -> Float[Tensor, "batch length heads size"]:
+        """Clip, and part into heads."""
         if self.clip is not None:
             projected = projected.clamp(-self.clip, self.clip)
-        if norm is not None and not self.norm_heads:
-            projected = norm(projected)
-        heads = rearrange(projected, "b t (h d) -> b t h d", d=self.head_size)
-        return norm(heads) if norm is not None and self.norm_heads else heads
+        return rearrange(projected, "b t (h d) -> b t h d", d=self.head_size)
+
+    def _normed(
+        self, heads: Float[Tensor, "batch length heads size"], norm: Norm | None
+    ) -> Float[Tensor, "batch length heads size"]:
+        """Normalized over each head, or over all of a token's heads."""
+        if norm is None:
+            return heads
+        if self.norm_heads:
+            by_head: Tensor = norm(heads)
+            return by_head
+        flat: Tensor = norm(rearrange(heads, "b t h d -> b t (h d)"))
+        return rearrange(flat, "b t (h d) -> b t h d", d=self.head_size)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchledger.formula.dense import weighted
+from torchledger.formula.joint import is_joint
 from torchledger.formula.lifetimes.checkpoint import checkpoint
 from torchledger.formula.lifetimes.cores import core
 from torchledger.formula.lifetimes.modules import Module
@@ -28,29 +30,50 @@ class Context:
 
 def attention(module: Module, x: Tensor, context: Context) -> Tensor:
     """MHA, GQA or MQA."""
-    spec, part = module.spec, module.spec.attention
-    heads, few, size = part.num_heads, spec.num_key_value_heads, spec.head_size
-    query = _heads(module, "query", module.linear("query", x, heads * size, bias=part.query_bias))
-    key = _heads(module, "key", module.linear("key", x, few * size, bias=part.key_bias))
-    value = _heads(module, "value", module.linear("value", x, few * size, bias=part.value_bias))
+    spec = module.spec
+    query, key, value = _projected(module, x)
+    query, key = _normed(module, "query", query), _normed(module, "key", key)
     module.memory.place = module.path
     if context.tables is not None:
         query, key = rotated(query, context.tables), rotated(key, context.tables)
     return module.linear(
-        "output", attended(module, query, key, value, context), spec.hidden_size, bias=part.output_bias
+        "output", attended(module, query, key, value, context), spec.hidden_size, bias=spec.attention.output_bias
     )
 
 
-def _heads(module: Module, name: str, projected: Tensor) -> Tensor:
-    spec = module.spec
-    kind = spec.attention.query_key_norm if name != "value" else "none"
-    if spec.attention.clip is not None:
+def _projected(module: Module, x: Tensor) -> Sequence[Tensor]:
+    """Queries, keys and values by heads, each by its own product or all by one."""
+    spec, part = module.spec, module.spec.attention
+    heads, few, size = part.num_heads, spec.num_key_value_heads, spec.head_size
+    widths = {"query": heads * size, "key": few * size, "value": few * size}
+    recipe = module.recipe
+    if is_joint(part, recipe.precision, rank=module.rank, targets=recipe.lora_targets):
+        y = module.joint_linear("query_key_value", x, widths, bias=part.query_bias)
+        return split(_heads(module, y), heads, few, few, dim=2)
+    biases = (part.query_bias, part.key_bias, part.value_bias)
+    return [
+        _heads(module, module.linear(name, x, width, bias=bias))
+        for (name, width), bias in zip(widths.items(), biases, strict=True)
+    ]
+
+
+def _heads(module: Module, projected: Tensor) -> Tensor:
+    if module.spec.attention.clip is not None:
         projected = clamped(projected)
-    if kind == "full":
-        projected = module.norm(f"{name}_norm", projected, weighted(spec.norm))
-    size = spec.head_size
-    heads = reshape(projected, *projected.shape[:-1], projected.shape[-1] // size, size)
-    return module.norm(f"{name}_norm", heads, weighted(spec.norm)) if kind == "head" else heads
+    size = module.spec.head_size
+    return reshape(projected, *projected.shape[:-1], projected.shape[-1] // size, size)
+
+
+def _normed(module: Module, name: str, heads: Tensor) -> Tensor:
+    spec = module.spec
+    kind = spec.attention.query_key_norm
+    if kind == "none":
+        return heads
+    if kind == "head":
+        return module.norm(f"{name}_norm", heads, weighted(spec.norm))
+    *rows, count, size = heads.shape
+    flat = reshape(heads, *rows, count * size)
+    return reshape(module.norm(f"{name}_norm", flat, weighted(spec.norm)), *heads.shape)
 
 
 def latent_attention(module: Module, x: Tensor, context: Context) -> Tensor:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchledger.formula.lifetimes.autograd import Parameter
 from torchledger.formula.lifetimes.memory import Block, Memory
 from torchledger.formula.lifetimes.narrow import narrow_linear
-from torchledger.formula.lifetimes.operations import add, layer_norm, linear, mean, mul, rsqrt, scale, shifted, square
+from torchledger.formula.lifetimes.operations import (
+    add,
+    joint_linear,
+    layer_norm,
+    linear,
+    mean,
+    mul,
+    rsqrt,
+    scale,
+    shifted,
+    square,
+)
 from torchledger.formula.lifetimes.tensors import Tensor
 from torchledger.formula.lifetimes.views import cast
 from torchledger.formula.narrow import runs_narrow
@@ -102,6 +113,15 @@ class Module:
             return y
         beside = own.adapter(x, outputs)
         return add(y, scale(beside))
+
+    def joint_linear(self, name: str, x: Tensor, outputs: Mapping[str, int], *, bias: bool) -> Tensor:
+        """Linear maps of this module as one product, in the place of that name."""
+        own = [self.inside(each) for each in outputs]
+        widths = outputs.values()
+        self.memory.place = self.inside(name).path
+        weights = [each.parameter("weight", width, x.shape[-1]) for each, width in zip(own, widths, strict=True)]
+        biases = [each.parameter("bias", width) for each, width in zip(own, widths, strict=True)] if bias else []
+        return joint_linear(x, weights, biases)
 
     def adapter(self, x: Tensor, outputs: int) -> Tensor:
         """B A x with both trained."""

@@ -5,9 +5,12 @@ Of several gradients that of the last operand is made first mostly, as the gener
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from torchledger.formula.lifetimes.autograd import Gradients, Parameter, begun, ended
 from torchledger.formula.lifetimes.tensors import Tensor, like_strides, made, strides_of
-from torchledger.formula.lifetimes.views import cast, first, permute, reshape
+from torchledger.formula.lifetimes.views import cast, first, joined, permute, reshape
 
 
 def number(x: Tensor) -> Tensor:
@@ -258,6 +261,17 @@ def linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) -> Tenso
         flat = reshape(x, flat_rows, inputs)
         y = add_matmul(b, flat, permute(w, 1, 0))
     return reshape(y, *rows, weight.tensor.shape[0])
+
+
+def joint_linear(x: Tensor, weights: Sequence[Parameter], biases: Sequence[Parameter]) -> Tensor:
+    """Several such maps as one product of 16-bit copies (`trainer.joint`)."""
+    narrow = cast(x, "bf16")
+    w = joined(*[cast(each.tensor, "bf16") for each in weights], dim=0)
+    b = joined(*[cast(each.tensor, "bf16") for each in biases], dim=0) if biases else None
+    *rows, inputs = narrow.shape
+    flat = reshape(narrow, math.prod(rows), inputs)
+    y = matmul(flat, permute(w, 1, 0), transposed=True) if b is None else add_matmul(b, flat, permute(w, 1, 0))
+    return reshape(y, *rows, w.shape[0])
 
 
 def embedding(table: Parameter, indices: Tensor) -> Tensor:
