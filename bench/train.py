@@ -2,13 +2,15 @@
 
 The baseline is what public tutorials write: FP32, `F.scaled_dot_product_attention`, one projection for queries, keys
 and values, the token file memory-mapped anew for each batch, AdamW as torch makes it, gradients clipped. Ours is what
-`torchledger train` does: the whole loop with its loader, metrics file and events, the format and the attention kernel
-that a probe at the start found, and freed memory kept by the process. Each loop is a process of its own, and they take
-turns, a second or so each, while the others wait. What is told of a loop is the median of its steps; a ratio is the
-median over the rounds of the ratio within one. The two cores of a virtual machine are at times near to each other and
-at times far, for seconds or minutes: products take the same in both, what one core writes and the other reads takes
-several times as long, and a step of any loop a quarter more. Neighbouring turns mostly share a state, which runs one
-after the other do not.
+`torchledger train` does: the whole loop with its loader, metrics file and events, the attention kernel that a probe at
+the start found, and freed memory kept by the process; as `fp32` in that format, as `train` in the format that a probe
+found, with layers compiled where one found that it pays (`precision = "auto"`, `compile = "auto"`).
+
+Each loop is a process of its own, and they take turns, a second or so each, while the others wait. What is told of a
+loop is the median of its steps; a ratio is the median over the rounds of the ratio within one. The two cores of a
+virtual machine are at times near to each other and at times far, for seconds or minutes: products take the same in
+both, what one core writes and the other reads takes several times as long, and a step of any loop a quarter more.
+Neighbouring turns mostly share a state, which runs one after the other do not.
 
     python bench/train.py [ROUNDS]
 """
@@ -135,6 +137,7 @@ def ours(shape: Shape, path: Path, precision: str, told: dict[str, Any]) -> Iter
     recipe = Recipe(batch_size=shape.B, sequence_length=shape.T, optimizer=OptimizerSpec(learning_rate=1e-3))
     config = RunConfig(
         spec, path, recipe, num_steps=1_000_000, runs=path.parent / precision, precision=precision, attention="auto",
+        compile="no" if precision == "fp32" else "auto",
         eval_interval=0, eval_batches=1, checkpoint_interval=0, sample=SampleConfig(length=0),
         token_file=TokenFileConfig(dtype="uint16"),
     )  # fmt: skip
@@ -152,6 +155,7 @@ def ours(shape: Shape, path: Path, precision: str, told: dict[str, Any]) -> Iter
     TrainStep.__call__ = timed  # type: ignore[method-assign]
     setup = resolve(config)
     told |= {"precision": setup.recipe.precision, "attention": setup.recipe.attention}
+    told |= {"compiled": "compiled" if setup.is_compiled else ""}
     events = train(setup, new_run(setup))
     while True:
         begin = time.perf_counter()
@@ -269,7 +273,7 @@ def _row(loop: _Loop, first: _Loop, peak_flops_per_s: float) -> str:
     return (
         f"{loop.what:10}{step_s * 1e3:9.1f}{shape.B * shape.T / step_s:9,.0f}{statistics.median(ratios):7.2f}{span:>12}"
         f"{shape.step_flops / step_s / peak_flops_per_s:9.2f}{loop.overhead:10.1%}"
-        f"  {loop.told['precision']} {loop.told['attention']}"
+        f"  {loop.told['precision']} {loop.told['attention']} {loop.told.get('compiled', '')}"
     )
 
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,11 +61,17 @@ def test_layers_with_experts_are_left_as_they_are(tiny, batch, counted):
         choose_compile("yes", replace(tiny, moe=MoeSpec(4, 2, 16)), RECIPE, CPU, is_alone=True)
 
 
-def test_a_cpu_is_not_compiled_for_unless_asked(tiny):
-    """`auto` on a CPU says why it does not; `no` says nothing."""
+def test_a_short_run_is_not_held_up(tiny, monkeypatch):
+    """`auto` asks nothing of a compiler where all layers of the run take less than a minute; `no` says nothing."""
+
+    def fail(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "compile", fail)
     choice = choose_compile("auto", tiny, RECIPE, CPU, is_alone=True)
     assert not choice.is_on
-    assert choice.reasons[0].startswith("compile no: on a CPU it buys nothing")
+    assert choice.reasons[0].startswith("compile no: the layers take ")
+    assert choice.reasons[0].endswith(" s in the whole run, too few to repay compiling")
     assert choose_compile("no", tiny, RECIPE, CPU, is_alone=True) == compiled.CompileChoice(is_on=False)
 
 
@@ -89,18 +96,21 @@ def test_a_machine_without_a_compiler_is_told(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("compiled_s", "is_on"),
+    ("device", "compiled_s", "is_on"),
     [
-        (1.0, True),  # 2 layers · 100 steps · (2 - 1) s = 200 s saved
-        (1.7, False),  # 60 s saved for 100 s of compiling
-        (1.95, False),  # less than 5 % faster
+        (CUDA, 1.0, True),  # 2 layers · 100 steps · (2 - 1) s = 200 s saved
+        (CUDA, 1.7, False),  # 60 s saved for 100 s of compiling
+        (CPU, 1.0, True),
+        (CPU, 1.95, False),  # less than 5 % faster
     ],
 )
-def test_on_cuda_the_gain_over_the_run_decides(tiny, counted, monkeypatch, compiled_s, is_on):
+def test_the_gain_over_the_run_decides(tiny, monkeypatch, device, compiled_s, is_on):
     """Compiling takes 100 s here, and a layer 2 s as it is: it is done where the run gains more than that."""
     monkeypatch.setattr(compiled, "_fault_of_compiler", lambda _: "")
-    monkeypatch.setattr(compiled, "_probe", lambda *_: compiled._Probe(2.0, compiled_s, 100.0))
-    choice = choose_compile("auto", tiny, RECIPE, CUDA, is_alone=True)
+    times = iter([2.0, compiled_s])
+    trial = SimpleNamespace(best_s=lambda: next(times), compile=lambda: 100.0)
+    monkeypatch.setattr(compiled._Trial, "of", lambda *_: trial)
+    choice = choose_compile("auto", tiny, RECIPE, device, is_alone=True)
     assert choice.is_on is is_on
     assert f"{compiled_s:.2g} s compiled" in choice.reasons[0]
 
@@ -110,9 +120,11 @@ def test_the_probe_runs_for_every_model(any_spec, counted, monkeypatch):
     if all(any_spec.layer(i).is_moe for i in range(any_spec.num_layers)):
         return
     monkeypatch.setattr(compiled, "PROBE_STEPS", 1)
-    probe = compiled._probe(any_spec, RECIPE, CPU)
-    assert probe.plain_s > 0
-    assert probe.compiled_s > 0
+    trial = compiled._Trial.of(any_spec, RECIPE, CPU)
+    assert trial.best_s() > 0
+    assert counted == []
+    assert trial.compile() > 0
+    assert trial.best_s() > 0
     assert len(counted) == 3  # once to compile, once to warm up, once timed
 
 

@@ -7,8 +7,8 @@ kernels.py     which kernels run: torch's on a CPU or CUDA, FlashAttention, Mega
 value.py, layout.py   a tensor by its sizes, and when a reshape of it is a copy
 tape.py        a forward pass walked with sizes alone: lines, kept storages, what is run again
 sweep.py       what is alive beside what is kept
-dense.py, narrow.py, pointwise.py, heads.py, core.py, core_fused.py, attention.py, mlp.py, mixture.py, loss.py,
-               loss_in_pieces.py, model.py
+dense.py, narrow.py, joint.py, pointwise.py, heads.py, core.py, core_fused.py, attention.py, mlp.py, mixture.py,
+               loss.py, loss_in_pieces.py, model.py
                the modules of the model, walked
 optimizer.py   clipping, step and state
 count.py       the ledger of one step

@@ -8,6 +8,7 @@ from torchledger.meter.calibrate import best_s, calibrate
 from torchledger.meter.device import DeviceError, DeviceFacts, facts, resident_bytes, resolve
 from torchledger.meter.heap import keep_heap, kept_heap
 from torchledger.meter.scratch import Scratch, probe
+from torchledger.meter.threads import set_threads
 
 __all__ = [
     "Allocations",
@@ -23,4 +24,5 @@ __all__ = [
     "probe",
     "resident_bytes",
     "resolve",
+    "set_threads",
 ]

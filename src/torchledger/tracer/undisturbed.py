@@ -62,11 +62,15 @@ def _settings() -> list[tuple[Callable[[Any], Any], Any]]:
         torch.set_autocast_dtype("cuda", cuda_dtype)
         torch.set_autocast_cache_enabled(is_cached)
 
+    def threads(count: int) -> None:
+        if torch.get_num_threads() != count:  # to set it again slows fused attention down (`meter.threads`)
+            torch.set_num_threads(count)
+
     return [
         (sys.setrecursionlimit, sys.getrecursionlimit()),
         (torch.set_default_dtype, torch.get_default_dtype()),
         (torch.set_grad_enabled, torch.is_grad_enabled()),
-        (torch.set_num_threads, torch.get_num_threads()),
+        (threads, torch.get_num_threads()),
         (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()),
         (torch.autograd.set_detect_anomaly, torch.is_anomaly_enabled()),
         (

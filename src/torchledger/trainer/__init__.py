@@ -19,7 +19,7 @@
              order, windows, batches, prefetch             batch n as a function of (seed, n)
              mixture, documents, loader                    of several files by weight, documents told apart
              mixed_data, stream                            the parts of a run's mixture, its batches
-    model    model, attention, latent, mlp, moe, norm, position, linear, loss
+    model    model, attention, latent, mlp, moe, norm, position, linear, joint, loss
              head                                          logits, or at once their loss
              prediction, frozen                            more tokens ahead; what is trained of it
              init, initial_weights, activation_scale, seeds first values, random streams

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
+from torchledger.meter import set_threads
 from torchledger.trainer.linear import Linear
 
 __all__ = [
@@ -183,7 +184,7 @@ def best_time(run: Callable[[], object], budget_s: float) -> float:
     within about a tenth under load.
     """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    set_threads(1)
     try:
         run()
         end, best, count = time.process_time() + budget_s, float("inf"), 0
@@ -192,5 +193,5 @@ def best_time(run: Callable[[], object], budget_s: float) -> float:
             run()
             best, count = min(best, time.process_time() - begin), count + 1
     finally:
-        torch.set_num_threads(threads)
+        set_threads(threads)
     return best

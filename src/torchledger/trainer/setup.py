@@ -10,6 +10,7 @@ import torch
 
 from torchledger import spec as specs
 from torchledger.meter import device as devices
+from torchledger.meter import set_threads
 from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
 from torchledger.trainer.compiled import choose_compile
 from torchledger.trainer.errors import SetupError
@@ -129,7 +130,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
     _check_choices(config, data)
     device = devices.resolve(config.device)
     if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
+        set_threads(config.num_threads)
     recipe, reasons = _decide(config, spec, device)
     _require_run(spec, recipe, strategy_for(config.strategy, ranks), ranks)
     compiled = choose_compile(config.compile, spec, recipe, device, is_alone=ranks.is_alone)
