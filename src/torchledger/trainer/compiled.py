@@ -1,5 +1,6 @@
 """Layers through torch.compile: whether it pays here, and what of a run they are used for."""
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,12 +14,15 @@ from torchledger.trainer.errors import SetupError
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.moe import Moe
 from torchledger.trainer.narrowing import narrow
-from torchledger.trainer.precision import FASTER, autocast
+from torchledger.trainer.precision import autocast
 from torchledger.trainer.step import build_model
 
 __all__ = ["CompileChoice", "choose_compile", "compile_layers"]
 
-PROBE_STEPS = 10  # of which the fastest counts
+PROBE_PAIRS = 30  # of one run as it is and one compiled, in turn: a slow second of the machine falls on both
+PROBE_S = 3.0  # no more pairs after so long, but a few
+FASTER = 1.02  # by less it is not worth other bits
+_FEWEST = 5  # pairs
 _SMALL_VOCABULARY = 256  # of the probe's model, whose head is not what is asked about
 SHORT_S = 60.0  # of all layers in the whole run: a probe takes 10 to 20 s of compiling, and most gains are a tenth
 
@@ -42,9 +46,9 @@ def choose_compile(
     """Whether to compile the layers of a run.
 
     `auto` compiles where a probe of one layer finds that the run gains more than compiling takes; a run that is short
-    is not held up for the question. On two Zen 4 cores a step of 4 layers of width 128 on 768 tokens gained 8 %, one of
-    6 layers of width 384 on 2,048 tokens nothing. Layers with experts are left as they are: how many tokens an expert
-    takes changes with every batch, and each number would be compiled anew.
+    is not held up for the question. On two Zen 4 cores a step of 4 layers of width 128 on 768 tokens gained 5 to 8 %,
+    one of 6 layers of width 384 on 2,048 tokens nothing. Layers with experts are left as they are: how many tokens an
+    expert takes changes with every batch, and each number would be compiled anew.
 
     Args:
         asked: what the configuration says.
@@ -69,17 +73,15 @@ def choose_compile(
         why_not = f"nothing is known of it on {device.type}"
     if why_not:
         return CompileChoice(False, (f"compile no: {why_not}",))
-    trial = _Trial.of(spec, recipe, device)
-    plain_s, num_runs = trial.best_s(), num_dense * recipe.accumulation_steps * recipe.num_steps
-    if plain_s * num_runs < SHORT_S:
-        why_not = f"the layers take {plain_s * num_runs:.2g} s in the whole run, too few to repay compiling"
+    trial, num_runs = _Trial.of(spec, recipe, device), num_dense * recipe.accumulation_steps * recipe.num_steps
+    whole_s = trial.plain_s() * num_runs
+    if whole_s < SHORT_S:
+        why_not = f"the layers take {whole_s:.2g} s in the whole run, too few to repay compiling"
     why_not = why_not or _fault_of_compiler(device)
     if why_not:
         return CompileChoice(False, (f"compile no: {why_not}",))
-    compile_s = trial.compile()
-    compiled_s = trial.best_s()
-    times = f"a layer takes {plain_s:.2g} s as it is and {compiled_s:.2g} s compiled"
-    # a few per cent are not worth other bits
+    compile_s, plain_s, compiled_s = trial.compared()
+    times = f"a layer takes {plain_s:.2g} s as it is and {1 - compiled_s / plain_s:.0%} less compiled"
     if compiled_s * FASTER >= plain_s or (plain_s - compiled_s) * num_runs <= compile_s:
         return CompileChoice(False, (f"compile no: {times}, and {compile_s:.0f} s to compile",))
     return CompileChoice(True, _words(times, num_dense, spec.num_layers))
@@ -159,28 +161,32 @@ class _Trial:
         narrow(model, recipe.precision)
         return cls(model, (tokens,) * (2 + recipe.document_mask), recipe)
 
-    def compile(self) -> float:
-        """Compile the layer, and give the seconds of its first run."""
+    def plain_s(self) -> float:
+        """Seconds of a run as it is, the fastest of three after the first."""
+        return min([self.run() for _ in range(4)][1:])
+
+    def compared(self) -> tuple[float, float, float]:
+        """Seconds to compile the layer, and of a run as it is and compiled: medians of runs in turn."""
+        layer = self.model.layers[0]
+        forwards: list[Callable[..., Any]] = [layer.forward]
+        seconds: tuple[list[float], list[float]] = ([], [])
         compile_layers(self.model)
-        begin = time.perf_counter()
-        self.run()
-        return time.perf_counter() - begin
+        forwards.append(layer.forward)
+        compile_s = self.run()
+        end = time.perf_counter() + PROBE_S
+        while len(seconds[0]) < _FEWEST or (len(seconds[0]) < PROBE_PAIRS and time.perf_counter() < end):
+            for forward, taken in zip(forwards, seconds, strict=True):
+                layer.forward = forward
+                taken.append(self.run())
+        return compile_s, statistics.median(seconds[0]), statistics.median(seconds[1])
 
-    def best_s(self) -> float:
-        """Seconds of the fastest of a few runs, the first one left out."""
-        seconds = []
-        for _ in range(1 + PROBE_STEPS):
-            begin = time.perf_counter()
-            self.run()
-            seconds.append(time.perf_counter() - begin)
-        return min(seconds[1:])
-
-    def run(self) -> None:
-        """Forward and backward; reading the loss waits for what the device has to do before it, and so do gradients."""
-        device = self.batch[0].device
+    def run(self) -> float:
+        """Seconds of forward and backward, of all that the device has to do for them."""
+        begin, device = time.perf_counter(), self.batch[0].device
         with autocast(device, self.recipe.precision):
             loss = self.model(*self.batch)
         loss.backward()
         self.model.zero_grad(set_to_none=True)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+        return time.perf_counter() - begin
