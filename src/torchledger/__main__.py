@@ -1,4 +1,4 @@
-"""Where `torchledger` begins, and `python -m torchledger`, which torchrun needs. Ctrl-C while it loads: no traceback."""
+"""Where `torchledger` begins, and `python -m torchledger`, which torchrun needs. Ctrl-C as it loads: no traceback."""
 
 import sys
 

@@ -8,6 +8,7 @@ import click
 
 from torchledger.cli.complete import model_names
 from torchledger.cli.documented import Documented
+from torchledger.cli.lazy import importing
 from torchledger.cli.napkin_options import AUDIT_NAMES, audit_options, napkin_options
 from torchledger.cli.output import json_option
 from torchledger.cli.plan_options import given_layout_options, layout_options
@@ -54,7 +55,8 @@ def command(model: str | None, as_json: bool, **options: Any) -> None:
     if kind != "audit":
         _refuse([f"--{name.replace('_', '-')}" for name in AUDIT_NAMES if options[name] is not None], "--audit-mfu")
     if kind == "layout":
-        from torchledger.cli.plan_layout import answer_layout
+        with importing():
+            from torchledger.cli.plan_layout import answer_layout
 
         answer_layout(model, options, as_json=as_json)
         return
