@@ -26,7 +26,7 @@
     weights  foreign_weights, foreign_names, weight_layout, export_huggingface  Hugging Face checkpoints, in and out
     step     step, targets, schedule, clipping, kernel     one update, traced and run as the same object
              precision, narrowing, loss_scale              which formats
-             optimizer, one_by_one, update_rules, muon, eight_bit
+             optimizer, fused_adamw, one_by_one, update_rules, muon, eight_bit
              in_shares                                     updates of what ranks have parts of
     run      run_config, setup, identity, environment      what is asked, what it comes to
              resume, fallback                              whether it may go on, and from which checkpoint

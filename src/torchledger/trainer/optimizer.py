@@ -11,6 +11,7 @@ from torchledger.formula.precision import FORMATS
 from torchledger.spec import OptimizerSpec
 from torchledger.trainer import update_rules
 from torchledger.trainer.eight_bit import AdamW8Bit
+from torchledger.trainer.fused_adamw import FusedAdamW
 from torchledger.trainer.muon import MOMENTUM, Muon, is_orthogonalized
 from torchledger.trainer.one_by_one import OneByOne, Rule
 
@@ -33,7 +34,8 @@ def build_optimizer(
     """An optimizer over the parameters of `model` that take gradients, in groups: decayed and not.
 
     `implementation` chooses between torch's fused kernel, lists of tensors, and a loop: the same result up to rounding.
-    AdamW and SGD are torch's own wherever all tensors of a parameter are in one format. Everything else runs one
+    AdamW and SGD are torch's own wherever all tensors of a parameter are in one format (and its fused AdamW the kernel
+    alone, `fused_adamw`). Everything else runs one
     parameter at a time: Lion, Muon, Adafactor and 8-bit AdamW, for which torch has no kernel (its Adafactor waits for
     the device and its Muon takes no other parameters beside); what mixes formats; and fused SGD on tensors in shares.
 
@@ -75,6 +77,8 @@ def build_optimizer(
         fused = fused and formats.stored == "fp32"
         return SGD(found, lr=spec.learning_rate, momentum=spec.momentum, fused=fused, foreach=foreach)
     betas = (spec.beta1, spec.beta2)
+    if fused and not in_shares and len({(p.device, p.dtype) for _, p in named}) == 1:
+        return FusedAdamW(found, learning_rate=spec.learning_rate, betas=betas, epsilon=spec.epsilon)
     return AdamW(found, lr=spec.learning_rate, betas=betas, eps=spec.epsilon, fused=fused, foreach=foreach)
 
 

@@ -40,12 +40,9 @@ def _place(parameter: Parameter) -> tuple[int, int, int]:
 def clipped(memory: Memory, trained: Sequence[Parameter]) -> Block:
     """Scale gradients by their norm, which is what is left: a number of each, all of them, and a few."""
     memory.place = "clipping"
-    norms = [Block(memory, 4 * len(trained))]
+    norms = Block(memory, 4 * len(trained))
     stacked = Block(memory, 4 * len(trained))
     found = Block(memory, 4)
-    wide = all(each.tensor.number_format == "fp32" for each in trained)
-    if wide:
-        norms.clear()
     del stacked
     moved, inverse = Block(memory, 4), Block(memory, 4)
     factor = Block(memory, 4)
