@@ -12,6 +12,10 @@ virtual machine are at times near to each other and at times far, for seconds or
 both, what one core writes and the other reads takes several times as long, and a step of any loop a quarter more.
 Neighbouring turns mostly share a state, which runs one after the other do not.
 
+`of peak` is what the steps do in matmuls and attention against a BF16 matmul of 2048³ in the same round. `products` is
+the same of the step's own products alone, one after the other with nothing between them: what a step could reach of
+that peak if all else took no time. On a CPU with AMX they reach half of it, by their shapes.
+
     python bench/train.py [ROUNDS]
 """
 
@@ -176,6 +180,32 @@ def peak(number_format: torch.dtype) -> float:
     return 2 * 2048**3 / best
 
 
+def products(shape: Shape) -> float:
+    """Seconds of a step's products in BF16 and nothing else, as autograd writes them: forward, and two backward each.
+
+    Queries, keys and values are one product; scores and what attention makes of values go by head, in full.
+    """
+    tokens, size, by_head = shape.B * shape.T, shape.D // shape.H, shape.B * shape.H
+
+    def drawn(*sizes: int) -> Tensor:
+        return torch.randn(sizes).bfloat16()
+
+    maps = [(shape.D, 3 * shape.D), (shape.D, shape.D), (shape.D, 4 * shape.D), (4 * shape.D, shape.D)] * shape.L
+    linear = {
+        sizes: (drawn(tokens, sizes[0]), drawn(sizes[1], sizes[0]), drawn(tokens, sizes[1]))
+        for sizes in {*maps, (shape.D, VOCAB_SIZE)}
+    }
+    heads, scores = drawn(by_head, shape.T, size), drawn(by_head, shape.T, shape.T)
+    begin = time.perf_counter()
+    for sizes in [*maps, (shape.D, VOCAB_SIZE)]:
+        x, weight, y = linear[sizes]
+        _ = x @ weight.t(), y @ weight, y.t() @ x
+    for _ in range(shape.L):
+        _ = heads @ heads.mT, scores @ heads, scores.mT @ heads  # queries with keys, and both gradients
+        _ = scores @ heads, heads @ heads.mT, scores.mT @ heads  # weights with values, and both gradients
+    return time.perf_counter() - begin
+
+
 def _child(what: str, name: str, path: Path) -> None:
     """Run a loop in turns: for every line that comes in, some steps, and a line with what they took."""
     shape, told = SHAPES[name], {"precision": "fp32", "attention": "fused"}
@@ -186,7 +216,7 @@ def _child(what: str, name: str, path: Path) -> None:
     print(json.dumps(told), flush=True)
     for line in sys.stdin:
         if line.strip() == "peak":
-            print(json.dumps(peak(torch.bfloat16)), flush=True)
+            print(json.dumps([peak(torch.bfloat16), min(products(shape) for _ in range(3))]), flush=True)
             continue
         for _ in range(AGAIN):
             next(steps)
@@ -202,10 +232,12 @@ class _Loop:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.told = self._line()
         self.turns: list[list[tuple[float, float]]] = []
+        self.peaks: list[tuple[float, float]] = []
 
     def turn(self) -> None:
-        """Some steps."""
+        """Some steps, and in the same state of the machine its peak and the products alone."""
         self.turns.append(self.asked("steps"))
+        self.peaks.append(self.asked("peak"))
 
     def asked(self, word: str) -> Any:
         """What it answers."""
@@ -229,6 +261,16 @@ class _Loop:
         return statistics.median(whole for turn in self.turns for whole, _ in turn)
 
     @property
+    def of_peak(self) -> tuple[float, float]:
+        """Of the peak, what steps reach and what their products alone do: medians over the rounds."""
+        rounds = list(zip(self.medians, self.peaks, strict=True))
+        flops = self.shape.step_flops
+        return (
+            statistics.median(flops / step_s / peak_flops_per_s for step_s, (peak_flops_per_s, _) in rounds),
+            statistics.median(flops / alone_s / peak_flops_per_s for peak_flops_per_s, alone_s in self.peaks),
+        )
+
+    @property
     def overhead(self) -> float:
         """Share of a step that is beside it."""
         return statistics.median(beside / whole for turn in self.turns for whole, beside in turn)
@@ -244,7 +286,6 @@ class _Loop:
 def main(rounds: int) -> None:
     """Print the table."""
     found: dict[str, list[_Loop]] = {}
-    peaks: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
         np.random.default_rng(0).integers(0, VOCAB_SIZE, NUM_TOKENS).astype(np.uint16).tofile(path)
@@ -253,26 +294,27 @@ def main(rounds: int) -> None:
             for _ in range(rounds):
                 for loop in found[name]:
                     loop.turn()
-                peaks.append(found[name][0].asked("peak"))
             for loop in found[name]:
                 loop.end()
-    print(f"{torch.get_num_threads()} threads, {rounds} rounds, BF16 matmul peak {max(peaks) / 1e9:.0f} GFLOP/s")
-    print(
-        f"{'model':8}{'loop':10}{'ms/step':>9}{'tok/s':>9}{'ratio':>7}{'tenths':>12}{'of peak':>9}{'overhead':>10}  as"
-    )
+    peaks = [peak_flops_per_s for loops in found.values() for loop in loops for peak_flops_per_s, _ in loop.peaks]
+    low, high = min(peaks) / 1e9, max(peaks) / 1e9
+    print(f"{torch.get_num_threads()} threads, {rounds} rounds, BF16 matmul peak {low:.0f} to {high:.0f} GFLOP/s")
+    titles = f"{'ms/step':>9}{'tok/s':>9}{'ratio':>7}{'tenths':>12}{'of peak':>9}{'products':>10}{'overhead':>10}"
+    print(f"{'model':8}{'loop':10}{titles}  as")
     for name, loops in found.items():
         for loop in loops:
-            print(f"{name:8}{_row(loop, loops[0], max(peaks))}")
+            print(f"{name:8}{_row(loop, loops[0])}")
 
 
-def _row(loop: _Loop, first: _Loop, peak_flops_per_s: float) -> str:
+def _row(loop: _Loop, first: _Loop) -> str:
     """Ratio to the first loop: its median over the rounds, and the first and the last tenth of them."""
     ratios = sorted(a / b for a, b in zip(first.medians, loop.medians, strict=True))
     tenth, shape, step_s = len(ratios) // 10, loop.shape, loop.step_s
     span = f"{ratios[tenth]:.2f}-{ratios[-1 - tenth]:.2f}"
+    reached, alone = loop.of_peak
     return (
         f"{loop.what:10}{step_s * 1e3:9.1f}{shape.B * shape.T / step_s:9,.0f}{statistics.median(ratios):7.2f}{span:>12}"
-        f"{shape.step_flops / step_s / peak_flops_per_s:9.2f}{loop.overhead:10.1%}"
+        f"{reached:9.2f}{alone:10.2f}{loop.overhead:10.1%}"
         f"  {loop.told['precision']} {loop.told['attention']} {loop.told.get('compiled', '')}"
     )
 
