@@ -19,7 +19,7 @@ COMMANDS = {
     "torchledger --help": ["-m", "torchledger", "--help"],
     "torchledger plan": ["-m", "torchledger", "plan", "--params=70B", "--tokens=15T", "--on=h100x1024", "--mfu=0.5"],
     "torchledger plan MODEL": [
-        *("-m", "torchledger", "plan", "llama-3.1-405b", "--on=h100x16384", "--tp=8", "--pp=16", "--zero=1"),
+        *("-m", "torchledger", "plan", "llama-3.1-405b", "--on=h100x16384", "--tp=8", "--pp=16", "--cp=2", "--zero=1"),
         *("--sequence-parallel", "--batch=2048", "--tokens=15T"),
     ],
     "torchledger count llama-3-8b": ["-m", "torchledger", "count", "llama-3-8b"],
