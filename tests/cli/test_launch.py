@@ -143,3 +143,10 @@ def test_a_run_that_cannot_go_on_starts_no_ranks(ask, run_file, tmp_path):
     assert "there is no config.toml" in ask("launch", tmp_path, "--resume").err
     (tmp_path / "config.toml").write_text(run_file.read_text())
     assert "no whole checkpoint" in ask("launch", tmp_path, "--resume").err
+
+
+def test_hosts_that_are_not_filled_name_the_option_that_says_their_size(ask, run_file):
+    """12 ranks on hosts of 8: 2, 3, 4 and 6 divide 12, and `--per-host` says so, not the planner's `--island`."""
+    told = ask("launch", run_file, "--ranks", 12, "--set", "recipe.batch_size=12")
+    assert told.code == 2
+    assert "12 ranks do not fill hosts of 8 chips; say how many a host starts with --per-host 2, 3, 4 or 6" in told.err

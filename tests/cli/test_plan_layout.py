@@ -167,3 +167,30 @@ def test_the_json_has_the_usual_four_parts(ask):
     assert list(document) == ["schema", "question", "answer", "assumptions"]
     assert document["schema"] == "torchledger.plan/1"
     assert any("--batch says otherwise" in each for each in document["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            (),
+            "12 ranks do not fill hosts of 8 chips; say how many chips a host has with --island 2, 3, 4 or 6, or take",
+        ),
+        (("--island", "5"), "hosts of 5 chips, as many as --island 5 gives an island; say how many"),
+    ],
+)
+def test_a_launch_that_hosts_do_not_fill_is_refused_by_the_option_that_helps(ask, words, says):
+    """12 ranks are no multiple of 8: where a command was asked for, the refusal names `--island`, exit code 2."""
+    asked = ask("plan", "gpt2", "--on", "h100x12", "--batch", "48", "--dp", "12", "--launch", "torchtitan", *words)
+    assert asked.code == 2
+    assert "--launch: 12 ranks do not fill hosts" in asked.err
+    assert says in asked.err
+
+
+def test_where_no_host_has_so_many_chips_the_island_is_not_the_remedy(ask):
+    """13 is a prime: only 8 or 16 chips fill hosts, and an island of 9 is no host."""
+    told = ask(
+        "plan", "gpt2", "--on", "h100x13", "--batch", "52", "--dp", "13", "--launch", "torchtitan", "--island", "9"
+    )
+    assert told.code == 2
+    assert "hosts of 8 chips, and --island 9 is more than any host has; take 8 or 16 chips" in told.err

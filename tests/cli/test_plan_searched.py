@@ -217,3 +217,19 @@ def test_sizes_are_numbers_of_chips():
     assert sizes_of("1k,256,256") == (256, 1000)
     with pytest.raises(ConfigError, match="2 mistakes"):
         sizes_of("many,0")
+
+
+@pytest.mark.parametrize(
+    "words", [("--on", "h100x12", "--batch", "48"), ("--on", "h100", "--sizes", "12", "--batch", "48")]
+)
+def test_chips_that_fill_no_hosts_lose_the_command_and_nothing_else(ask, toy, words):
+    """12 chips are no multiple of a host's 8: the answer stands, and one line says why no command launches it."""
+    asked = ("plan", toy, "--tokens", "1M", *words)
+    told = ask(*asked)
+    assert told.code == 0
+    assert "\nno launch command: 12 ranks do not fill hosts of 8 chips; say how many" in told.out
+    answer = ask(*asked, "--json").json["answer"]
+    assert answer["no_launch"].startswith("12 ranks do not fill hosts of 8 chips")
+    assert "launch" not in answer
+    assert ask(*asked, "--launch", "megatron").code == 2
+    assert "--nproc-per-node=4" in ask(*asked, "--island", "4").out

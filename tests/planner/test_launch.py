@@ -3,14 +3,16 @@
 import json
 import random
 import re
+import runpy
 import shlex
 from dataclasses import replace
 
 import pytest
 from launched import CLUSTER, DENSE, after, comparable, drawn
 
+from torchledger.machine import parse_cluster
 from torchledger.planner import PlanError
-from torchledger.planner.launch import TARGETS, default_launch, launch
+from torchledger.planner.launch import TARGETS, HostsUnfilled, default_launch, launch
 from torchledger.spec import NormSpec, OptimizerSpec, Recipe, Strategy
 
 
@@ -148,8 +150,60 @@ def test_the_module_for_fsdp2_is_python_and_says_the_mesh():
     assert '(2, 4), mesh_dim_names=("replicate", "shard")' in text
     assert "reshard_after_forward=False" in text
     assert "NUM_MICRO_BATCHES = 4" in text  # 64 sequences over 8 ranks, 2 at once
-    assert text.index("apply_activation_checkpointing(layer") < text.index("fully_shard(layer")
+    assert text.index("apply_activation_checkpointing(model") < text.index("fully_shard(layer")
     assert said.words == ("torchrun", "--standalone", "--nproc-per-node=8", "train.py")
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """A process group of this process, on the CPU, whatever device the written file asks for."""
+    from torch import distributed
+    from torch.distributed import device_mesh
+
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    mesh = device_mesh.init_device_mesh
+    monkeypatch.setattr(device_mesh, "init_device_mesh", lambda _device, *sizes, **names: mesh("cpu", *sizes, **names))
+    yield
+    distributed.destroy_process_group()
+
+
+def shard_model_of(recompute, folder):
+    """The function of the file that is written for FSDP2."""
+    recipe = Recipe(batch_size=2, sequence_length=2048, precision="bf16", recompute=recompute)
+    said = launch(DENSE, recipe, Strategy(shard_level=3, micro_batch_size=1), CLUSTER, "fsdp2")
+    path = folder / "shard_model.py"
+    path.write_text(said.files[path.name], encoding="utf-8")
+    return runpy.run_path(str(path))["shard_model"]
+
+
+@pytest.mark.parametrize("given", ["of the model", "a list"])
+@pytest.mark.parametrize(("recompute", "times"), [("none", 1), ("full", 2)])
+@pytest.mark.usefixtures("alone")
+def test_the_module_for_fsdp2_runs_each_layer_again_where_asked(recompute, times, given, tmp_path):
+    """A step runs each of 3 layers once, and once more where the backward pass recomputes; all 3 are sharded."""
+    import torch
+    from torch import nn
+    from torch.distributed.fsdp import FSDPModule
+
+    layers = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)) for _ in range(3))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(*layers))
+    calls = []
+    for layer in layers:
+        layer[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    given_layers = model[1] if given == "of the model" else list(layers)
+    shard_model_of(recompute, tmp_path)(model, given_layers)(torch.randn(2, 4)).sum().backward()
+    assert len(calls) == 3 * times
+    assert sum(isinstance(each, FSDPModule) for each in model.modules()) == 3 + 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_module_for_fsdp2_refuses_layers_that_it_cannot_wrap(tmp_path):
+    """A layer that is no part of the model would silently not be run again: 1 given, 0 found is an error."""
+    from torch import nn
+
+    with pytest.raises(ValueError, match="1 layers were given and 0 are below the model"):
+        shard_model_of("full", tmp_path)(nn.Sequential(nn.Linear(4, 4)), [nn.Linear(4, 4)])
 
 
 def test_the_settings_for_deepspeed_agree_with_themselves():
@@ -212,8 +266,22 @@ def test_the_command_is_one_that_a_shell_reads():
     assert any("HEAD_NODE" in each for each in said.notes)
     fewer = launch(DENSE, recipe, strategy, CLUSTER, "torchtitan", chips_per_host=4)
     assert fewer.words[:3] == ("torchrun", "--nnodes=16", "--nproc-per-node=4")
-    with pytest.raises(PlanError, match="do not fill hosts of 6"):
+    with pytest.raises(HostsUnfilled, match="do not fill hosts of 6") as raised:
         launch(DENSE, recipe, strategy, CLUSTER, "torchtitan", chips_per_host=6)
+    assert (raised.value.filled, raised.value.full) == ("2, 4 or 8", "60 or 66")  # 64 / 6 lies between 10 and 11
+
+
+def test_hosts_whose_size_nobody_knows_are_such_as_the_ranks_fill():
+    """36 chips of a rack of 72 are 9 hosts of 4, as is said; 16 are 2 of 8; 6 are one host."""
+    recipe = Recipe(batch_size=36 * 4, sequence_length=2048, precision="bf16")
+    for number, words in ((36, ("9", "4")), (16, ("2", "8"))):
+        rack = parse_cluster(f"gb200x{number}")
+        assert rack.chips_per_island > 8
+        said = launch(DENSE, recipe, Strategy(data_parallel=number, shard_level=3), rack, "fsdp2")
+        assert said.words[1:3] == (f"--nnodes={words[0]}", f"--nproc-per-node={words[1]}")
+        assert f"hosts have {words[1]} chips each" in said.notes
+    six = launch(DENSE, recipe, Strategy(data_parallel=6, shard_level=3), parse_cluster("gb200x6"), "fsdp2")
+    assert six.words[:3] == ("torchrun", "--standalone", "--nproc-per-node=6")
 
 
 def test_a_model_that_flags_cannot_say_is_refused_by_name():

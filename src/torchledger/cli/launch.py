@@ -62,7 +62,7 @@ def command(file: Path, as_json: bool, **options: Any) -> None:
 def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     from torchledger import spec as specs
     from torchledger.cli.runs import load_run_config
-    from torchledger.planner.launch import torchrun_words
+    from torchledger.planner.launch import HostsUnfilled, torchrun_words
     from torchledger.trainer.layout import require_layout
     from torchledger.trainer.ranks import Ranks
     from torchledger.trainer.run_folder import RunFolder
@@ -96,7 +96,13 @@ def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[
         raise click.UsageError(f"--head is where hosts meet, and one host starts all of {num_ranks}; leave it out")
     if num_ranks == 1:
         return (*_here("python"), *rest), said, 1
-    starter, notes = torchrun_words(num_ranks, per_host, job=config.name, **({} if head is None else {"head": head}))
+    try:
+        starter, notes = torchrun_words(
+            num_ranks, per_host, job=config.name, **({} if head is None else {"head": head})
+        )
+    except HostsUnfilled as unfilled:
+        others = unfilled.filled or "1"
+        raise click.UsageError(f"{unfilled.what}; say how many a host starts with --per-host {others}") from None
     return (*_here("torchrun"), *starter[1:], *rest), (*notes, *said), num_ranks
 
 

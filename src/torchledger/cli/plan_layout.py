@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json, terminal_width
-from torchledger.cli.plan_asked import Layout, read_layout, typed_options
+from torchledger.cli.plan_asked import Layout, read_layout
 from torchledger.cli.plan_files import write_files
+from torchledger.cli.plan_options import typed_options
 from torchledger.cli.terms import Terms, read_terms
+from torchledger.config import ConfigError
 from torchledger.planner.constants import Constants, default_constants
 from torchledger.planner.outcome import Plan
 from torchledger.planner.plan import plan as plan_layout
 from torchledger.units import format_bytes, format_duration
 from torchledger.view.plan_layout import plan_screen
 from torchledger.view.plan_record import plan_to_dict, question_to_dict
-from torchledger.view.screen import Block, Row, Table, assumed
+from torchledger.view.screen import Block, Lines, Row, Table, assumed
 
 if TYPE_CHECKING:
-    from torchledger.planner.launch import Launch
+    from torchledger.planner.launch import HostsUnfilled, Launch
     from torchledger.planner.remedy import Remedy
 
 
@@ -47,7 +49,7 @@ def answer_layout(model: str | None, options: Mapping[str, Any], *, as_json: boo
         return
     plan = full_plan(asked, constants, terms, typed)
     found = () if plan.fits is not False else _remedies(plan, constants)
-    launched = launch_of(plan, typed.get("launch"))
+    launched = launch_of(plan, typed)
     if as_json:
         answer = {**plan_to_dict(plan), "remedies": [_remedy_to_dict(each) for each in found]}
         show_json(
@@ -82,28 +84,49 @@ def with_blocks(plan: Plan, blocks: Sequence[Block], currency: str) -> tuple[Blo
     return (*screen[: len(screen) - last], *blocks, *screen[len(screen) - last :])
 
 
-def launch_of(plan: Plan, target: str | None) -> Launch | None:
-    """How the plan is launched, where it is asked."""
-    if target is None:
+def launch_of(plan: Plan, typed: Mapping[str, Any]) -> Launch | None:
+    """How the plan is launched, where it is asked.
+
+    Raises:
+        ConfigError: the chips do not fill hosts.
+    """
+    if (target := typed.get("launch")) is None:
         return None
-    from torchledger.planner.launch import launch
+    from torchledger.planner.launch import HostsUnfilled, launch
 
-    return launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, target)
+    try:
+        return launch(plan.spec, plan.recipe, plan.strategy, plan.cluster, target)
+    except HostsUnfilled as unfilled:
+        raise ConfigError("plan", [("--launch", unfilled_text(unfilled, typed))]) from None
 
 
-def launch_blocks(launched: Launch | None) -> tuple[Block, ...]:
-    """The command that launches the plan, where there is one."""
+def unfilled_text(unfilled: HostsUnfilled, typed: Mapping[str, Any]) -> str:
+    """Why the chips do not fill hosts and what would, by the options that say it."""
+    what, sizes, island = unfilled.what, unfilled.filled, typed.get("island")
+    if island is not None:
+        own = f"as many as --island {island} gives an island"
+        what += f", {own}" if island == str(unfilled.per_host) else f", and --island {island} is more than any host has"
+    others = f"say how many chips a host has with --island {sizes}, or take" if sizes else "take"
+    return f"{what}; {others} {unfilled.full} chips"
+
+
+def launch_blocks(launched: Launch | str | None) -> tuple[Block, ...]:
+    """The command that launches the plan, or why there is none."""
     if launched is None:
         return ()
+    if isinstance(launched, str):
+        return (Lines((f"no launch command: {launched}",), mark="note"),)
     from torchledger.view.plan_launch import launch_screen
 
     return launch_screen(launched)
 
 
-def launch_answer(launched: Launch | None) -> dict[str, Any]:
+def launch_answer(launched: Launch | str | None) -> dict[str, Any]:
     """The same for `--json`."""
     if launched is None:
         return {}
+    if isinstance(launched, str):
+        return {"no_launch": launched}
     from torchledger.view.plan_launch import launch_to_dict
 
     return {"launch": launch_to_dict(launched)}

@@ -8,11 +8,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from torchledger.cli.cluster import says_how_many
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import is_quiet, show, show_json
-from torchledger.cli.plan_asked import NO_LAYOUT, Layout, typed_options
+from torchledger.cli.plan_asked import NO_LAYOUT, Layout
 from torchledger.cli.plan_files import write_files
-from torchledger.cli.plan_layout import full_plan, launch_answer, launch_blocks, launch_of, with_blocks
+from torchledger.cli.plan_layout import (
+    full_plan,
+    launch_answer,
+    launch_blocks,
+    launch_of,
+    unfilled_text,
+    with_blocks,
+)
+from torchledger.cli.plan_options import typed_options
 from torchledger.cli.plan_recipes import recipes_of
 from torchledger.cli.progress import Progress
 from torchledger.cli.terms import Terms
@@ -20,7 +29,7 @@ from torchledger.config import ConfigError
 from torchledger.machine import Cluster
 from torchledger.planner.constants import Constants
 from torchledger.planner.estimator import Estimator
-from torchledger.planner.launch import Launch, default_launch
+from torchledger.planner.launch import HostsUnfilled, Launch, default_launch
 from torchledger.planner.outcome import Plan
 from torchledger.planner.search import NUM_BEST, Found, search, search_chips
 from torchledger.planner.search_costs import LayoutCosts
@@ -89,11 +98,18 @@ def answer_search(
         raise DoesNotFit(_nothing(found, asked))
 
 
-def _launched(plan: Plan, typed: Mapping[str, Any]) -> Launch | None:
-    """With the stack that was asked for, or with one that can."""
-    if (target := typed.get("launch")) is not None:
-        return launch_of(plan, target)
-    return default_launch(plan.spec, plan.recipe, plan.strategy, plan.cluster)
+def _launched(plan: Plan, typed: Mapping[str, Any]) -> Launch | str | None:
+    """With the stack that was asked for, or with one that can; where nobody asked, why there is no command.
+
+    Raises:
+        ConfigError: a stack was asked for and the chips do not fill hosts.
+    """
+    if typed.get("launch") is not None:
+        return launch_of(plan, typed)
+    try:
+        return default_launch(plan.spec, plan.recipe, plan.strategy, plan.cluster)
+    except HostsUnfilled as unfilled:
+        return unfilled_text(unfilled, typed)
 
 
 def _show_reasons(asked: Layout, found: Found, seconds: float, *, top: int, as_json: bool) -> None:
@@ -133,11 +149,17 @@ def _clusters(asked: Layout, typed: Mapping[str, Any]) -> tuple[Cluster, ...] | 
     """One of each of the numbers of chips; nothing where none are given.
 
     Raises:
-        ConfigError: a number that is none, or a time between failures, which is of one number of chips.
+        ConfigError: a number that is none, none that `--on` or `--chips` says, or a time between failures, which is
+            of one number of chips.
     """
     if (text := typed.get("sizes")) is None:
         return None
     sizes = sizes_of(text)
+    on, chips = typed.get("cluster"), asked.cluster.num_chips
+    is_said = on is not None and ("num_chips" in typed or says_how_many(on, typed.get("catalog_files", ())))
+    if is_said and chips not in sizes:
+        remedy = f"has no {chips}, the number that --on or --chips says; leave the number out there: --on CHIP"
+        raise ConfigError("plan --search", [("--sizes", remedy)])
     if typed.get("failure_every") is not None and sizes != (asked.cluster.num_chips,):
         remedy = "is of one number of chips, and --sizes has others; leave it out, or say --goodput"
         raise ConfigError("plan --search", [("--failure-every", remedy)])

@@ -14,7 +14,7 @@ import ipaddress
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -43,8 +43,44 @@ _WRITERS: Mapping[str, Callable[[ModelSpec, Recipe, Strategy, Facts], Said]] = M
 #: Stacks that a layout can be said to.
 TARGETS: tuple[str, ...] = tuple(_WRITERS)
 
-#: Chips of one host where an island is larger than one (racks, pods) or smaller than none is known of.
-_HOST_CHIPS = 8
+#: Chips of one host where an island is larger than one (racks, pods) or smaller than none is known of: the first that
+#: the ranks fill.
+_HOST_CHIPS = (8, 4, 2)
+
+
+class HostsUnfilled(PlanError):
+    """Ranks that do not fill hosts of so many chips: no command of torchrun's starts as many on each host.
+
+    Attributes:
+        num_ranks: of the run.
+        per_host: chips of a host.
+    """
+
+    def __init__(self, num_ranks: int, per_host: int) -> None:
+        self.num_ranks = num_ranks
+        self.per_host = per_host
+        super().__init__(f"{self.what}; say how many a host has")
+
+    @property
+    def what(self) -> str:
+        """What cannot be, without what to do."""
+        return f"{self.num_ranks} ranks do not fill hosts of {self.per_host} chips"
+
+    @property
+    def filled(self) -> str:
+        """Chips of hosts, more than one each, that the ranks do fill: `2, 3 or 6`, or nothing."""
+        return _either([size for size in range(2, _HOST_CHIPS[0] + 1) if self.num_ranks % size == 0])
+
+    @property
+    def full(self) -> str:
+        """The nearest numbers of ranks that fill such hosts: `8 or 16`."""
+        below = self.num_ranks // self.per_host * self.per_host
+        return _either([number for number in (below, below + self.per_host) if number])
+
+
+def _either(numbers: Sequence[int]) -> str:
+    words = list(map(str, numbers))
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +143,8 @@ def launch(
         chips_per_host: how many processes a host starts, where it is known.
 
     Raises:
-        PlanError: no such stack, or hosts that the ranks do not fill.
+        HostsUnfilled: hosts that the ranks do not fill.
+        PlanError: no such stack.
     """
     if target not in _WRITERS:
         near = f"{did_you_mean(target, TARGETS)}; " if closest(target, TARGETS) else ""
@@ -132,6 +169,9 @@ def default_launch(spec: ModelSpec, recipe: Recipe, strategy: Strategy, cluster:
 
     Where that cannot run the layout as planned, with the first that can, which its notes say; where none can, with its
     own after all, and what it cannot do. Nothing for a stack without flags here.
+
+    Raises:
+        HostsUnfilled: hosts that the ranks do not fill.
     """
     if strategy.stack not in _WRITERS:
         return None
@@ -156,8 +196,9 @@ def _starter(
     assumed: tuple[str, ...] = ()
     per_host = chips_per_host
     if per_host is None:
-        island = cluster.chips_per_island
-        per_host = island if 1 < island <= _HOST_CHIPS else _HOST_CHIPS
+        most, per_host = _HOST_CHIPS[0], cluster.chips_per_island
+        if not 1 < per_host <= most:
+            per_host = next((size for size in _HOST_CHIPS if num_ranks > most and num_ranks % size == 0), most)
         per_host = min(per_host, num_ranks)
         if num_ranks > per_host:
             assumed = (f"hosts have {per_host} chips each",)
@@ -186,7 +227,8 @@ def torchrun_words(
         head: the host that they meet at, `host` or `host:port`; left for the shell to fill where nothing is given.
 
     Raises:
-        PlanError: hosts that the ranks do not fill; a head that is no host.
+        HostsUnfilled: hosts that the ranks do not fill.
+        PlanError: a head that is no host.
 
     >>> torchrun_words(8, 8)
     (('torchrun', '--standalone', '--nproc-per-node=8'), ())
@@ -194,7 +236,7 @@ def torchrun_words(
     ('--rdzv-backend=c10d', '--rdzv-endpoint=node0:29500', '--rdzv-id=books')
     """
     if per_host < 1 or num_ranks % per_host:
-        raise PlanError(f"{num_ranks} ranks do not fill hosts of {per_host} chips; say how many a host has")
+        raise HostsUnfilled(num_ranks, per_host)
     num_hosts = num_ranks // per_host
     if num_hosts == 1:
         return ("torchrun", "--standalone", f"--nproc-per-node={per_host}"), ()

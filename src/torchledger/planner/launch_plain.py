@@ -26,10 +26,18 @@ def shard_model(model, layers):
     """Shard each of the layers, then what is left of the model."""
     mesh = init_device_mesh("cuda", {mesh})
     policy = MixedPrecisionPolicy(param_dtype={param_dtype}, reduce_dtype=torch.float32)
-    for layer in layers:
-{recompute}        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
+{recompute}    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
     return fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward={reshard})
 '''
+#: Torch wraps what lies below the module that it is given, and puts the wrapper in its place there.
+_RECOMPUTE = """\
+    chosen = list(layers)
+    apply_activation_checkpointing(model, check_fn=lambda each: any(each is layer for layer in chosen))
+    layers = [each for each in model.modules() if isinstance(each, CheckpointWrapper)]
+    if len(layers) != len(chosen):
+        raise ValueError(f"{len(chosen)} layers were given and {len(layers)} are below the model to run again")
+"""
 _DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
@@ -52,14 +60,12 @@ def fsdp2(spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) -> 
     wrapper = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
     said.files["shard_model.py"] = _FSDP2.format(
         title=f"{spec.name} on {ranks} ranks",
-        imports=f"from {wrapper} import apply_activation_checkpointing\n" if full else "",
+        imports=f"from {wrapper} import CheckpointWrapper, apply_activation_checkpointing\n" if full else "",
         micro_batch_size=micro_batch_size(recipe, strategy),
         num_micro_batches=num_micro_batches(recipe, strategy),
         mesh=mesh,
         param_dtype=_DTYPES.get(recipe.precision, "torch.bfloat16"),
-        recompute="        apply_activation_checkpointing(layer, check_fn=lambda each: each is layer)\n"
-        if full
-        else "",
+        recompute=_RECOMPUTE if full else "",
         reshard=strategy.reshard,
     )
     return said
