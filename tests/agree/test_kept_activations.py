@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchledger.formula import count, memory
 from torchledger.formula.layout import contiguous, merged
-from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, OptimizerSpec, Recipe
+from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, OptimizerSpec, PositionSpec, Recipe
 from torchledger.tracer import trace_step
 from torchledger.trainer.precision import autocast
 from torchledger.trainer.step import build_step, example_batch
@@ -88,6 +88,36 @@ def test_the_formula_keeps_what_the_trace_keeps_to_the_byte(spec, precision, att
 def test_under_recompute_too(spec, precision):
     recipe = Recipe(batch_size=2, sequence_length=16, precision=precision, attention="math", recompute="full")
     assert count(spec, recipe).total.bytes_kept == _traced(spec, recipe).kept_bytes
+
+
+GATED = ModelSpec("gated", 97, 64, 1, 32, AttentionSpec(4, 2), MlpSpec(80))
+MIXTURES = ModelSpec("mixtures", 97, 64, 2, 32, AttentionSpec(4, 2), MlpSpec(48), moe=MoeSpec(4, 2, 16))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-pure"])
+@pytest.mark.parametrize("targets", [("up",), ("gate",), ("up", "down"), ("gate", "down"), ("gate", "up"), ("value",)])
+def test_a_product_keeps_an_operand_only_for_a_gradient_of_the_other(targets, precision):
+    """In the first layer a gate or an up without an adapter has no gradient, and its counterpart is not kept for it."""
+    recipe = Recipe(batch_size=2, sequence_length=8, precision=precision, lora_rank=2, lora_targets=targets)
+    assert count(GATED, recipe).total.bytes_kept == _traced(GATED, recipe).kept_bytes
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-pure"])
+@pytest.mark.parametrize(("heads", "rows"), [((8, 1), 1), ((8, 1), 2), ((8, 2), 1), ((4, 4), 1)])
+def test_heads_that_are_repeated_as_a_view_are_kept_as_many_once_they_are_cast(heads, rows, precision):
+    """Dropout takes attention to FP32: one key-value head of one sequence is written for every query head."""
+    attention = AttentionSpec(*heads, head_size=16, dropout=0.1)
+    spec = ModelSpec("dropped", 40, 64, 1, 32, attention, MlpSpec(64), position=PositionSpec("learned"))
+    recipe = Recipe(batch_size=rows, sequence_length=16, precision=precision)
+    assert count(spec, recipe).total.bytes_kept == _traced(spec, recipe).kept_bytes
+
+
+@pytest.mark.parametrize("trainable", [(), ("head",), ("layers.1",), ("embedding",)])
+@pytest.mark.parametrize("weight", [0.0, 0.01])
+def test_the_weight_of_a_load_balancing_loss_is_kept_where_a_router_has_a_gradient(trainable, weight):
+    """A product with a number that nothing flows back through keeps no number."""
+    recipe = Recipe(batch_size=2, sequence_length=8, load_balance=weight, trainable=trainable)
+    assert count(MIXTURES, recipe).total.bytes_kept == _traced(MIXTURES, recipe).kept_bytes
 
 
 LARGE_VOCABULARY = ModelSpec("small", 8192, 256, 3, 64, AttentionSpec(4, 2), MlpSpec(172), tied_embeddings=True)

@@ -28,3 +28,9 @@ def test_the_norm_of_bf16_gradients_has_the_digits_of_fp32():
     assert norm.item() == pytest.approx(exact, rel=1e-6)
     clipped = torch.cat([p.grad.double().flatten() for p in found[:2]]).norm().item()
     assert clipped == pytest.approx(1.0, rel=2.0**-8)
+
+
+def test_without_any_gradient_the_norm_is_zero():
+    """As torch has it."""
+    found = [torch.nn.Parameter(torch.zeros(3))]
+    assert clip(found, 1.0) == torch.nn.utils.clip_grad_norm_(found, 1.0) == 0

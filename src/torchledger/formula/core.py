@@ -90,15 +90,25 @@ def _unfused(tape: Tape, spec: ModelSpec, heads: Heads, context: Context) -> Val
     """
     groups, number_format = _groups(spec), tape.matmul_format(heads.value)
     q, k, v = (
-        tape.cast("", f"{name} in FP32", tape.cast("", name, x, number_format), "fp32")
-        for name, x in zip(("query", "key", "value"), heads, strict=True)
+        _in_fp32(tape, name, x, number_format, times)
+        for name, x, times in zip(("query", "key", "value"), heads, (1, groups, groups), strict=True)
     )
     # `mul.Scalar` in C++: no number is kept
-    q = scaled(tape, "", _by_head(tape, "query", q, 1), "query · √scale", keeps_number=False)
-    k = scaled(tape, "", _by_head(tape, "key", k, groups), "key · √scale", keeps_number=False)
-    v = _by_head(tape, "value", v, groups)
+    q = scaled(tape, "", q, "query · √scale", keeps_number=False)
+    k = scaled(tape, "", k, "key · √scale", keeps_number=False)
     mixed = _attended(tape, spec, Heads(q, k, v), context, "fp32")
     return _by_token(tape, tape.cast("", "mixed values", mixed, number_format), heads.query)
+
+
+def _in_fp32(tape: Tape, name: str, x: Value, number_format: str, groups: Amount) -> Value:
+    """[B, T, K, d] -> [B·K·groups, T, d], rounded to a format first. Heads are repeated before they are cast.
+
+    So a cast writes every head, also where repeating one head of one sequence was a view.
+    """
+    if groups == 1:
+        return _by_head(tape, name, tape.cast("", f"{name} in FP32", tape.cast("", name, x, number_format), "fp32"), 1)
+    heads = tape.cast("", name, _repeated(tape, name, x, groups), number_format)
+    return tape.merge("", name, tape.cast("", f"{name} in FP32", heads, "fp32"), (2, 1, 1))
 
 
 def _attended(tape: Tape, spec: ModelSpec, heads: Heads, context: Context, number_format: str) -> Value:

@@ -121,7 +121,8 @@ def _balanced(tape: Tape, scores: Value, moe: MoeSpec) -> None:
     back = ops.pointwise_backward("mul", E)
     product = tape.op("", "mul", ops.pointwise("mul", E), product, reads=(mean,), backward=back, keeps=(shares,))
     unevenness = tape.make("unevenness", (), "fp32")
-    tape.op("", "sum", ops.reduction("sum", 1, E), unevenness, reads=(product,))
+    unevenness = tape.op("", "sum", ops.reduction("sum", 1, E), unevenness, reads=(product,))
+    tape.balances = bool(tape.balances) or unevenness.requires_grad
 
 
 def _selected(tape: Tape, name: str, x: Value, rows: Amount) -> Value:

@@ -118,7 +118,8 @@ def walk_head(tape: Tape, spec: ModelSpec, recipe: Recipe, h: Value, *, is_told:
         tape.save_number("mul", "weight of the prediction layers")
         tape.run("", ops.pointwise("scale", 1), "fp32")
     if recipe.load_balance and any(is_moe for _, is_moe in layer_kinds(spec)):
-        tape.save_number("mul", "weight of the load-balancing loss")
+        if tape.balances is not False:  # nothing is kept of a product without a gradient
+            tape.save_number("mul", "weight of the load-balancing loss")
         tape.run("", ops.pointwise("scale", 1), "fp32")
     if recipe.accumulation_steps != 1:
         tape.save_number("mul", "share of the micro-batch")

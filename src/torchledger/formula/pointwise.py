@@ -28,11 +28,14 @@ def scaled(tape: Tape, path: str, x: Value, name: str, *, keeps_number: bool = T
 
 
 def multiplied(tape: Tape, path: str, a: Value, b: Value, name: str) -> Value:
-    """Product a · b, both with gradients, b maybe one column that is repeated. Keeps both."""
+    """Product a · b, b maybe one column that is repeated. Keeps each for the other's gradient, if that has one."""
     y = tape.make(name, a.shape, wider(a, b))
-    pieces = ops.pointwise("mul", a.num_elements, element_bytes=y.element_bytes)
-    back = ops.pointwise_backward("mul", a.num_elements, element_bytes=y.element_bytes, num_gradients=2)
-    y = tape.op(path, "mul", pieces, y, reads=(a, b), backward=back, keeps=(a, b))
+    n, size = a.num_elements, y.element_bytes
+    pieces = ops.pointwise("mul", n, element_bytes=size)
+    flows = (a.requires_grad, b.requires_grad)
+    back = ops.pointwise_backward("mul", n, element_bytes=size, num_gradients=2) if all(flows) else pieces
+    keeps = tuple(each for each, flow in zip((a, b), reversed(flows), strict=True) if flow)
+    y = tape.op(path, "mul", pieces, y, reads=(a, b), backward=back, keeps=keeps)
     return replace(y, is_cheap=tape.kernels.chains == "compiled")
 
 

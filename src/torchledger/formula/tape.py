@@ -144,6 +144,9 @@ class Tape:
         self._region, self._num_regions = 0, 0
         self._results: list[tuple[range, tuple[Value, ...]]] | None = None
         self._num_matmuls = 0
+        self.balances: bool | None = (
+            None  # whether a load-balancing loss has a gradient; nothing: no mixture was walked
+        )
         self.is_cast = False  # whether weights that are walked over were cast before, by another who reads them
 
     @contextmanager

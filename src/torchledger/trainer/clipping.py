@@ -18,9 +18,11 @@ def clip(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, ""]:
     of 1.01 is told as 1.0078, and what was clipped is off by as much.
 
     Returns:
-        The norm before.
+        The norm before; 0 where nothing has a gradient.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return torch.zeros(())
     norms = torch._foreach_norm(gradients, 2.0, torch.float32)  # noqa: SLF001  # what torch's own norm calls, with a format
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     factor = torch.clamp(limit / (total + 1e-6), max=1.0)
