@@ -13,9 +13,10 @@ a name is used that needs it. Rooms (`torchledger.formula`, `torchledger.tracer`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as `typing` has it, which would be most of the time that importing this package takes
 if TYPE_CHECKING:
+    from typing import Any
+
     from torchledger.auditor import Subject, audit, explain
     from torchledger.formula.count import count
     from torchledger.formula.parameters import num_parameters, parameters
