@@ -48,7 +48,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize(("rank", "told"), [("", "interrupted\n"), ("0", "interrupted\n"), ("1", "")])
 def test_ctrl_c_is_not_lost_in_a_module_that_swallows_it_as_it_loads(rank, told):
-    """The start of torch, in C, catches the exception and goes on: the process ends all the same; the first rank tells."""
+    """The start of torch, in C, catches the exception and goes on: the process ends all the same, one rank tells."""
     named = {"RANK": rank} if rank else {}
     variables = {name: value for name, value in os.environ.items() if name != "RANK"} | named
     words = [sys.executable, "-c", SWALLOWED_WHILE_LOADING]
