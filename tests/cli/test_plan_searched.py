@@ -205,13 +205,6 @@ def test_ranks_and_switches_that_are_given_stay(ask, question):
     assert found["axes"]["sequence parallel"] == "yes"
 
 
-def test_ranks_that_no_layout_has_are_told(ask, toy):
-    """Three replicas on four chips: no grid, and not a rule that every layout breaks."""
-    answer = ask("plan", toy, "--on", "h100x4", "--search", "--dp", "3")
-    assert answer.code == 3
-    assert "no layout of 4 chips has data_parallel 3" in answer.err
-
-
 def test_sizes_are_numbers_of_chips():
     """Read as counts, in order, each once; what is none is told."""
     assert sizes_of("1k,256,256") == (256, 1000)
@@ -233,3 +226,47 @@ def test_chips_that_fill_no_hosts_lose_the_command_and_nothing_else(ask, toy, wo
     assert "launch" not in answer
     assert ask(*asked, "--launch", "megatron").code == 2
     assert "--nproc-per-node=4" in ask(*asked, "--island", "4").out
+
+
+def test_chunks_that_are_given_stay_as_they_are(ask, toy):
+    """With 2 chunks a stage asked for only orders that have 2 are layouts: the best is that of `interleaved`."""
+    asked = ("plan", toy, "--on", "h100x4", "--batch", "8", "--search", "--pp", "2", "--json")
+    found = ask(*asked, "--vp", "2").json["answer"]["search"]
+    told = ask(*asked, "--vp", "2", "--schedule", "interleaved").json["answer"]["search"]
+    assert found["best"] == told["best"]
+    assert {each["strategy"]["virtual_stages"] for each in found["best"] + found["pareto_memory"]} == {2}
+    assert "1f1b has one chunk a stage, not 2" in {each["reason"] for each in found["losses"]}
+
+
+def test_chunks_without_a_pipeline_have_the_reason(ask, toy):
+    """3 chunks of no pipeline are no layout, searched for or not: exit code 3 with the rule, never one chunk."""
+    told = ask("plan", toy, "--on", "h100x4", "--batch", "8", "--search", "--pp", "1", "--vp", "3")
+    assert told.code == 3
+    assert "virtual_stages 3 without a pipeline" in told.out
+
+
+def test_experts_that_a_model_has_not_are_not_dropped(ask, toy):
+    """Expert parallel ranks of a dense model break a rule in a search as they do without one."""
+    told = ask("plan", toy, "--on", "h100x4", "--batch", "8", "--search", "--ep", "2")
+    assert told.code == 3
+    assert "toy has no experts to spread over expert_parallel 2" in told.out
+
+
+@pytest.mark.parametrize("words", [("--tp", "3"), ("--tp", "4", "--pp", "2"), ("--dp", "3")])
+def test_ranks_that_do_not_fill_the_chips_have_one_reason(ask, toy, words):
+    """4 chips have no layout of 3 or of 8 ranks: a search says what a layout is told, exit code 2, no empty grid."""
+    asked = ("plan", toy, "--on", "h100x4", "--batch", "8", *words)
+    told, searched = ask(*asked), ask(*asked, "--search")
+    reason = next(each for each in told.err.replace("error: plan: ", "").splitlines() if "on 4 chips" in each).strip()
+    assert (told.code, searched.code, searched.out) == (2, 2, "")
+    assert reason in searched.err
+
+
+def test_ranks_are_refused_only_where_no_number_of_chips_has_them(ask, toy):
+    """3 tensor parallel ranks are none of 4 and of 8 chips, and are some of 12: the grid is not empty."""
+    asked = ("plan", toy, "--on", "h100", "--batch", "8", "--tokens", "1M", "--tp", "3")
+    told = ask(*asked, "--sizes", "4,8")
+    assert told.code == 2
+    assert "= 6 ranks on 8 chips" in told.err
+    assert "does not divide a batch" not in told.err  # nobody gave data parallel ranks
+    assert "tensor_parallel 3 does not divide 4 attention heads" in ask(*asked, "--sizes", "4,12").out

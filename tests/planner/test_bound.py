@@ -183,7 +183,7 @@ def small_question(seed):
     recipe = Recipe(batch_size=4, sequence_length=512, precision="bf16")
     cluster = parse_cluster(f"h100x{draw.choice((2, 4))}")
     stack = draw.choice(STACKS)
-    axes = Axes(virtual_stages=(2,), micro_batch_sizes=(1, 2, 4))
+    axes = Axes(virtual_stages=(1, 2), micro_batch_sizes=(1, 2, 4))
     return Estimator(spec, recipe, cluster), Strategy(stack=stack), axes
 
 
@@ -195,7 +195,7 @@ def small_mixture(seed):
     cluster = parse_cluster("h100x4")
     chip = replace(cluster.chip, memory_bytes_nominal=int(memory * 2**30), memory_bytes_reported=None)
     recipe = Recipe(batch_size=4, sequence_length=4096, precision="bf16")
-    axes = Axes(virtual_stages=(2,), micro_batch_sizes=(1, 2, 4))
+    axes = Axes(virtual_stages=(1, 2), micro_batch_sizes=(1, 2, 4))
     return Estimator(spec, recipe, replace(cluster, chip=chip)), Strategy(stack=stack), axes
 
 

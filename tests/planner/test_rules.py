@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import re
 
 import pytest
 
@@ -42,6 +43,53 @@ def test_replicas_that_would_fill_the_cluster():
         "data_parallel 3 · tensor_parallel 4 = 12 ranks on 16 chips; data_parallel 4 uses all of them",
         "data_parallel 3 does not divide a batch of 64 sequences; 1, 2 and 4 do",
     ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "chips", "remedy"),
+    [
+        (Strategy(data_parallel=2, pipeline_parallel=3), 8, "pipeline_parallel that divides 8: 1, 2 and 4"),
+        (Strategy(context_parallel=3), 8, "context_parallel that divides 8: 1, 2 and 4"),
+        # 24 chips over 2 stages leave 12, over 5 tensor parallel ranks nothing whole
+        (Strategy(tensor_parallel=5, pipeline_parallel=2), 24, "tensor_parallel that divides 12: 3, 4 and 6"),
+        (
+            Strategy(tensor_parallel=4, pipeline_parallel=4),
+            8,
+            "tensor_parallel that divides 2: 1 and 2, or pipeline_parallel that divides 2: 1 and 2",
+        ),
+        (
+            Strategy(tensor_parallel=5, pipeline_parallel=3),
+            8,
+            "tensor_parallel · pipeline_parallel that divides 8: 2, 4 and 8",
+        ),
+    ],
+)
+def test_the_size_that_does_not_divide_the_chips_is_the_remedy(strategy, chips, remedy):
+    """The remedy names a size that helps if it alone changes: 8 chips never hold 3 stages, whatever the others are."""
+    assert texts(strategy, chips)[0].endswith(f"on {chips} chips; {remedy}")
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "remedies"),
+    [
+        (4, 7, ["virtual_stages of at most 3"]),  # 12 / 4; 12 / 7 is one stage, which has no chunks
+        (8, 2, ["pipeline_parallel of at most 6"]),  # 12 / 2; 12 / 8 is one chunk, which is not interleaved
+        (4, 4, ["virtual_stages of at most 3", "pipeline_parallel of at most 3"]),
+        (7, 7, ["virtual_stages 1 and pipeline_parallel of at most 12"]),
+    ],
+)
+def test_fewer_chunks_than_layers_is_a_remedy_that_is_not_refused_next(stages, chunks, remedies):
+    """12 layers hold 12 / stages chunks, or 12 / chunks stages, where these are still two: `interleaved` asks that."""
+    layout = Strategy(pipeline_parallel=stages, virtual_stages=chunks, schedule="interleaved", micro_batch_size=1)
+    (text,) = (each for each in texts(layout) if "layers are fewer" in each)
+    assert text == f"12 layers are fewer than {stages} stages of {chunks} chunks; {', or '.join(remedies)}"
+    for remedy in remedies:
+        for change in remedy.split(" and "):
+            name, number = re.fullmatch(r"(\w+) (?:of at most )?(\d+)", change).groups()
+            layout = dataclasses.replace(layout, **{name: int(number)})
+        if layout.virtual_stages > 1:
+            assert not [each for each in texts(layout) if "layers are fewer" in each or "chunk" in each]
+        layout = dataclasses.replace(layout, pipeline_parallel=stages, virtual_stages=chunks)
 
 
 @pytest.mark.parametrize(

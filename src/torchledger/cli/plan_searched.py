@@ -31,9 +31,10 @@ from torchledger.planner.constants import Constants
 from torchledger.planner.estimator import Estimator
 from torchledger.planner.launch import HostsUnfilled, Launch, default_launch
 from torchledger.planner.outcome import Plan
+from torchledger.planner.rules import refusals
 from torchledger.planner.search import NUM_BEST, Found, search, search_chips
 from torchledger.planner.search_costs import LayoutCosts
-from torchledger.planner.search_grid import Axes
+from torchledger.planner.search_grid import Axes, Grid
 from torchledger.spec import Recipe
 from torchledger.units import UnitError, format_bytes, group_digits, parse_count
 from torchledger.view.plan_found import found_to_dict
@@ -57,6 +58,18 @@ _AXES: Mapping[str, str] = {
     "shard_level": "shard_levels",
 }
 
+#: Fields that say how many ranks a layout has of each kind.
+_RANKS = frozenset(
+    {
+        "tensor_parallel",
+        "context_parallel",
+        "pipeline_parallel",
+        "data_parallel",
+        "expert_parallel",
+        "expert_tensor_parallel",
+    }
+)
+
 
 def answer_search(
     asked: Layout, constants: Constants, terms: Terms, options: Mapping[str, Any], *, as_json: bool
@@ -71,17 +84,18 @@ def answer_search(
         as_json: JSON in place of the screen.
 
     Raises:
-        ConfigError: something is fixed that no search can fix.
+        ConfigError: something is fixed that no search can fix, or that no layout of so many chips has.
         DoesNotFit: no layout fits.
     """
     typed = typed_options(options)
+    _refuse_sizes(asked, typed)
     start = time.perf_counter()
     found = _search(asked, constants, terms, typed, num_best=max(NUM_BEST, options["top"]))
     seconds = time.perf_counter() - start
     best = found.best[0] if found.best else found.nearest[0] if found.nearest else None
     if best is None:
         _show_reasons(asked, found, seconds, top=options["top"], as_json=as_json)
-        raise DoesNotFit(_nothing(found, asked))
+        raise DoesNotFit(_nothing(found))
     cluster = replace(asked.cluster, num_chips=best.strategy.num_ranks)
     chosen = replace(asked, recipe=best.recipe, strategy=best.strategy, cluster=cluster)
     plan = full_plan(chosen, constants, terms, typed)
@@ -95,7 +109,7 @@ def answer_search(
         show((first, *searched, *rest))
     write_files(plan, typed, found=found, currency=terms.currency)
     if not found.best:
-        raise DoesNotFit(_nothing(found, asked))
+        raise DoesNotFit(_nothing(found))
 
 
 def _launched(plan: Plan, typed: Mapping[str, Any]) -> Launch | str | None:
@@ -184,6 +198,26 @@ def sizes_of(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
+def _refuse_sizes(asked: Layout, typed: Mapping[str, Any]) -> None:
+    """Refuse numbers of ranks that are no layout of the chips, for the reason that they are none without a search.
+
+    Raises:
+        ConfigError: the grid of every number of chips is empty.
+    """
+    reasons: dict[str, None] = {}
+    for cluster in _clusters(asked, typed) or (asked.cluster,):
+        if any(Grid(asked.spec, asked.recipe.batch_size, cluster.num_chips, asked.strategy, axes_of(asked)).splits()):
+            return
+        layout = asked.strategy
+        if "data_parallel" not in asked.fixed:
+            taken = layout.tensor_parallel * layout.pipeline_parallel * layout.context_parallel
+            layout = replace(layout, data_parallel=max(1, cluster.num_chips // taken))
+        broken = [each for each in refusals(asked.spec, asked.recipe, layout, cluster) if each.fields <= _RANKS]
+        # what nobody gave is no reason by itself
+        reasons |= dict.fromkeys(each.text for each in broken if each.fields - ({"data_parallel"} - asked.fixed))
+    raise ConfigError("plan", [("", text) for text in reasons])
+
+
 def axes_of(asked: Layout) -> Axes:
     """The grid's axes; one that is fixed has one value.
 
@@ -201,12 +235,8 @@ def axes_of(asked: Layout) -> Axes:
     return Axes(**values)
 
 
-def _nothing(found: Found, asked: Layout) -> str:
+def _nothing(found: Found) -> str:
     """How far the nearest layout is from fitting."""
-    if not found.num_points:
-        sizes = {name: getattr(asked.strategy, name) for name in sorted(asked.fixed) if name.endswith("_parallel")}
-        told = " · ".join(f"{name} {size}" for name, size in sizes.items() if size is not True)
-        return f"no layout of {group_digits(asked.cluster.num_chips)} chips has {told}; leave one of them to the search"
     if not found.nearest or found.capacity_bytes is None:
         return "no layout can be: every one breaks a rule; the reasons are in the table"
     nearest = found.nearest[0]

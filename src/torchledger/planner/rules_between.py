@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 from torchledger.planner.refusal import Question, Refusal, nearest
 from torchledger.planner.schedule_order import MicroBatchGroups, runs_in_groups
@@ -44,24 +45,31 @@ def ranks(question: Question) -> Iterator[Refusal]:
     strategy, chips = question.strategy, question.cluster.num_chips
     if strategy.num_ranks == chips:
         return
-    inner = strategy.tensor_parallel * strategy.pipeline_parallel * strategy.context_parallel
-    fields = frozenset({"data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel"})
+    inner = {name: getattr(strategy, name) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")}
+    fields = frozenset({"data_parallel", *inner})
     factors = " · ".join(
-        f"{name} {size}"
-        for name, size in (
-            ("data_parallel", strategy.data_parallel),
-            ("tensor_parallel", strategy.tensor_parallel),
-            ("pipeline_parallel", strategy.pipeline_parallel),
-            ("context_parallel", strategy.context_parallel),
-        )
-        if size > 1
+        f"{name} {size}" for name, size in {"data_parallel": strategy.data_parallel, **inner}.items() if size > 1
     )
     ranks = f"{factors} = {strategy.num_ranks} ranks" if " · " in factors else factors or "one rank"
-    if chips % inner == 0:
-        remedy = f"data_parallel {chips // inner} uses all of them"
-    else:
-        remedy = f"tensor_parallel that divides {chips}: {nearest(chips, strategy.tensor_parallel)}"
+    product = math.prod(inner.values())
+    remedy = f"data_parallel {chips // product} uses all of them" if chips % product == 0 else _dividing(chips, inner)
     yield Refusal(f"{ranks} on {chips} chips", remedy, fields)
+
+
+def _dividing(chips: int, inner: Mapping[str, int]) -> str:
+    """Which of the sizes divides the chips if it alone changes, and how; where none does, what all of them must.
+
+    >>> _dividing(8, {"tensor_parallel": 1, "pipeline_parallel": 3})
+    'pipeline_parallel that divides 8: 1, 2 and 4'
+    >>> _dividing(8, {"tensor_parallel": 3, "pipeline_parallel": 2}), _dividing(8, {"tensor_parallel": 3, "a": 5})
+    ('tensor_parallel that divides 4: 1, 2 and 4', 'tensor_parallel · a that divides 8: 2, 4 and 8')
+    """
+    product = math.prod(inner.values())
+    shared = {name: size for name, size in inner.items() if size > 1}
+    left = {name: chips // (product // size) for name, size in shared.items() if chips % (product // size) == 0}
+    if not left:
+        return f"{' · '.join(shared)} that divides {chips}: {nearest(chips, product)}"
+    return ", or ".join(f"{name} that divides {rest}: {nearest(rest, inner[name])}" for name, rest in left.items())
 
 
 def stages(question: Question) -> Iterator[Refusal]:
@@ -85,7 +93,7 @@ def stages(question: Question) -> Iterator[Refusal]:
         return
     if layers < chunks:
         reason = f"{layers} layers are fewer than {pipeline} stages of {virtual} chunks"
-        yield Refusal(reason, f"pipeline_parallel of at most {max(1, layers // virtual)}", fields)
+        yield Refusal(reason, _fewer_chunks(layers, pipeline, virtual), fields)
         return
     units = layers + 2 if rules.embeddings_as_layers and chunks > 1 else layers
     if units % chunks and not rules.uneven_layers:
@@ -93,6 +101,22 @@ def stages(question: Question) -> Iterator[Refusal]:
         reason = f"{rules.name} spreads {what} evenly, and {chunks} chunks do not divide them"
         remedy = f"pipeline_parallel · virtual_stages that divides: {nearest(units, chunks)}"
         yield Refusal(reason, remedy, fields | {"stack"})
+
+
+def _fewer_chunks(layers: int, pipeline: int, virtual: int) -> str:
+    """What keeps a layer for each chunk; several chunks a stage are at least two, of at least two stages.
+
+    >>> _fewer_chunks(12, 4, 7), _fewer_chunks(12, 8, 2)
+    ('virtual_stages of at most 3', 'pipeline_parallel of at most 6')
+    """
+    if virtual == 1:
+        return f"pipeline_parallel of at most {layers}"
+    most = [
+        f"{name} of at most {layers // other}"
+        for name, other in (("virtual_stages", pipeline), ("pipeline_parallel", virtual))
+        if layers // other > 1
+    ]
+    return ", or ".join(most) or f"virtual_stages 1 and pipeline_parallel of at most {layers}"
 
 
 def schedule(question: Question) -> Iterator[Refusal]:

@@ -91,7 +91,8 @@ class Axes:
         sequence_parallels: whether norms split tokens, where there are tensor parallel ranks.
         micro_batch_sizes: sequences; empty is every divisor of the batch.
         schedules: orders of micro-batches.
-        virtual_stages: chunks of layers a rank, for `interleaved`; empty is 2 up to what the layers allow.
+        virtual_stages: chunks of layers a rank; orders that cannot have one of them are ruled out. Empty is 2 up to
+            what the layers allow for `interleaved`, and 1 for the others.
         context_kinds: ways to attend over split tokens.
         recomputes: what is run again.
         shard_levels: ZeRO levels.
@@ -146,7 +147,8 @@ class Grid:
                     if dp not in (axes.data_parallel or (dp,)):
                         continue
                     if moe is None:
-                        yield Split(tp, cp, pp, dp, 1, 0)
+                        for ep in axes.expert_parallel or (1,):  # more than 1 breaks a rule, which says so
+                            yield Split(tp, cp, pp, dp, ep, 0)
                         continue
                     for ep in _among(divisors(dp * cp), axes.expert_parallel):
                         for etp in (0, 1) if tp > 1 else (0,):
@@ -257,13 +259,17 @@ def _shapes(is_tensor_parallel: bool, is_context_parallel: bool, axes: Axes) -> 
 
 @cache
 def _orders(pipeline_parallel: int, num_layers: int, axes: Axes) -> tuple[Order, ...]:
-    """Without stages there is one order; with them each schedule, and as many chunks as have a layer each."""
+    """Without stages there is one order; with them each schedule, and as many chunks as have a layer each.
+
+    Chunks that are asked for stay on the grid where no order can have them: a rule says why.
+    """
+    whole = axes.virtual_stages or (1,)
     if pipeline_parallel == 1:
-        return (Order(axes.schedules[0], 1),)
+        return tuple(Order(axes.schedules[0], each) for each in whole)
     chunks = axes.virtual_stages or tuple(range(2, num_layers // pipeline_parallel + 1))
     orders: list[Order] = []
     for schedule in axes.schedules:
-        orders += [Order(schedule, each) for each in chunks] if schedule == "interleaved" else [Order(schedule, 1)]
+        orders += [Order(schedule, each) for each in (chunks if schedule == "interleaved" else whole)]
     return tuple(orders)
 
 
