@@ -126,6 +126,16 @@ def test_a_run_goes_on_by_as_many_ranks_as_hold_it(ask, run_file, tmp_path, monk
     assert run_file.exists()
 
 
+def test_a_run_that_has_saved_nothing_begins_again_by_as_many_ranks(ask, tmp_path):
+    """There is no checkpoint to say how many there were, and none that others would be refused by."""
+    (tmp_path / "config.toml").write_text(RUN)
+    (tmp_path / "environment.json").write_text('{"numerics": {"world_size": 2}}')
+    assert shlex.split(ask("launch", tmp_path, "--resume").out)[2] == "--nproc-per-node=2"
+    other = ask("launch", tmp_path, "--resume", "--ranks", 4)
+    assert shlex.split(other.out)[2] == "--nproc-per-node=4"
+    assert "refuses" not in other.err
+
+
 def test_on_other_ranks_it_is_told_that_changes_have_to_be_allowed(ask, run_file, tmp_path, monkeypatch):
     """What `train` would refuse when its ranks have started is told before, and allowed in the command."""
     folder = _run_held_by(tmp_path, monkeypatch, 2)

@@ -91,6 +91,22 @@ def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_back(work):
     assert _losses(work / "two") == pytest.approx(whole, rel=1e-5)
 
 
+def test_two_ranks_that_were_killed_before_they_saved_begin_again(work):
+    """With nothing saved all ranks begin at step 0 together, and give the losses of a run that was not killed."""
+    _train(work, 2, "run.toml", "--out", "whole")
+    process, folder = _begun(work, "--set", "checkpoint_interval=0")
+    ranks = _ranks(process)
+    for number in (process.pid, *ranks):
+        os.kill(number, signal.SIGKILL)
+    process.communicate()
+    assert all(map(_has_ended, ranks))
+    told = _start(work, 2, "--resume", "long", "--set", "num_steps=8")
+    err = told.communicate(timeout=240)[1]
+    assert told.returncode == 0, err
+    assert err.count("has saved nothing to go on from: it begins at step 0") == 1
+    assert _losses(folder) == _losses(work / "whole")
+
+
 def _go_back(folder: Path, step: int) -> None:
     """Take the checkpoints after a step away, so that a resumed run has steps to do."""
     for path in (folder / "checkpoints").glob("step-*"):

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import functools
 import json
+import math
 import os
 import re
 import signal
@@ -178,6 +179,63 @@ def test_what_cannot_be_sampled_is_exit_code_2(ask, here, words, message):
     assert message in answer.err
 
 
+def test_killed_before_it_saved_a_run_begins_again(ask, here):
+    """`--out` names `--resume`, which says that nothing was saved, begins at step 0 and gives the bits of a whole run.
+
+    Checkpoints that are there and damaged are no reason to begin again.
+    """
+    assert ask("train", "run.toml", "--out", "whole").code == 0
+    words = ("train", "run.toml", "--out", "mine", "--set", "checkpoint_interval=0", "--set", "num_steps=100000")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchledger", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    any("step " in line for line in process.stderr)
+    process.kill()
+    process.communicate()
+    assert len(_losses(here / "mine")) > 0
+    assert "torchledger train --resume mine begins it again" in ask("train", "run.toml", "--out", "mine").err
+    answer = ask("train", "--resume", "mine", "--set", "num_steps=6", "--set", "eval_interval=3")
+    assert answer.code == 0, answer.err
+    assert "mine has saved nothing to go on from: it begins at step 0" in answer.err
+    assert _losses(here / "mine") == _losses(here / "whole")
+    assert ask("train", "--resume", "mine").code == 0  # it goes on from where it ended, by the configuration it ran by
+    for path in (here / "mine" / "checkpoints").glob("step-*/manifest.json"):
+        path.unlink()
+    assert "no whole checkpoint" in (refused := ask("train", "--resume", "mine")).err
+    assert refused.code == 1
+
+
+@pytest.mark.parametrize(
+    ("spread", "way"),
+    [
+        ("strategy.data_parallel=2 strategy.shard_level=3", "--set strategy.data_parallel=1"),
+        (
+            "strategy.data_parallel=4 strategy.shard_level=3 strategy.shard_group=2",
+            "--set strategy.data_parallel=1 --set strategy.shard_group=0",
+        ),
+        (
+            "strategy.tensor_parallel=2 strategy.sequence_parallel=true",
+            "--set strategy.data_parallel=1 --set strategy.tensor_parallel=1 --set strategy.sequence_parallel=false",
+        ),
+    ],
+)
+def test_other_ranks_than_the_runs_are_refused_with_both_ways_on(ask, here, spread, way):
+    """One process takes up no sharded run unasked: told are the command of all ranks, and what to set for one."""
+    ranks = math.prod(int(each[-1]) for each in spread.split() if "_parallel=" in each and each[-1].isdigit())
+    assert ask("train", "run.toml", "--out", "mine", "--set", "recipe.batch_size=4").code == 0
+    config = (here / "mine" / "config.toml").read_text()
+    given = "".join(f"{each.removeprefix('strategy.').replace('=', ' = ')}\n" for each in spread.split())
+    kept = re.sub(r"(?ms)^\[strategy\]\n.*?(?=^\[|\Z)", "", config)
+    (here / "mine" / "config.toml").write_text(f"{kept}\n[strategy]\n{given}")
+    answer = ask("train", "--resume", "mine")
+    assert answer.code == 2, answer.err
+    told = " ".join(answer.err.split())
+    assert f"spread over {ranks} ranks, and 1 runs" in told
+    assert f"--nproc-per-node={ranks} -m torchledger train --resume {here / 'mine'}, or go on with 1" in told
+    assert f"--allow-changes {way}" in told
+    assert ask("train", "--resume", "mine", "--allow-changes", *way.split()).code == 0
+
+
 def test_a_refusal_comes_before_anything_is_measured(ask, here, monkeypatch):
     """A folder that is taken, a changed run and another model are exit code 2 at once, not after a minute of probes."""
     assert ask("train", "run.toml", "--out", "mine").code == 0
@@ -193,10 +251,11 @@ def test_a_refusal_comes_before_anything_is_measured(ask, here, monkeypatch):
         answer = ask("train", *words)
         assert answer.code == 2, answer.err
         assert message in answer.err
-    with RunFolder(here / "mine").locked():
-        answer = ask("train", "--resume", "mine")
-    assert answer.code == 2
-    assert "another process is training" in answer.err
+    for words in (("--resume", "mine"), ("run.toml", "--out", "mine")):
+        with RunFolder(here / "mine").locked():
+            answer = ask("train", *words)
+        assert answer.code == 2
+        assert f"right now (process {os.getpid()} on" in answer.err
 
 
 def test_books_that_cannot_be_written_can_be_closed_later(ask, here, monkeypatch):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from torchledger.trainer.locks import Taken, alone
+from torchledger.trainer.locks import Taken, alone, require_open
 
 HOLDS = """
 import sys, time
@@ -33,6 +33,20 @@ def test_who_holds_it_is_told(tmp_path, holder):
     with pytest.raises(Taken) as caught, alone(tmp_path / "lock"):
         pass
     assert caught.value.holder.startswith(f"process {holder.pid} on {os.uname().nodename}, since 20")
+
+
+def test_looking_takes_nothing(tmp_path, holder):
+    """Who only looks is told the same, holds nothing afterwards, and makes no file."""
+    with pytest.raises(Taken) as caught:
+        require_open(tmp_path / "lock")
+    assert caught.value.holder.startswith(f"process {holder.pid} on")
+    holder.kill()
+    holder.wait()
+    require_open(tmp_path / "lock")
+    with alone(tmp_path / "lock"):
+        pass
+    require_open(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_killed_process_holds_nothing(tmp_path, holder):

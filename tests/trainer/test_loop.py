@@ -17,7 +17,7 @@ from torchledger.trainer.errors import (
     ResumeRefused,
     RunFolderError,
 )
-from torchledger.trainer.loop import new_run, resume_point, train
+from torchledger.trainer.loop import begin_again, new_run, resume_point, train
 from torchledger.trainer.manifest import Manifest
 from torchledger.trainer.metrics import read_metrics
 from torchledger.trainer.questions import ChoicesError
@@ -228,9 +228,40 @@ def test_two_trainers_in_one_folder_are_refused(config):
 
 
 def test_nothing_to_resume_is_told(config):
-    """A run that was killed before its first checkpoint has to begin anew, and the error says so."""
+    """A run whose checkpoints are gone or damaged has to begin anew, and the error says so."""
+    folder = new_run(resolve(config))
+    (folder.checkpoints / "step-00000002").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"no whole checkpoint in .* begin a new run"):
-        resume_point(new_run(resolve(config)))
+        resume_point(folder)
+
+
+def test_a_config_alone_is_no_run_to_begin_again(config):
+    """A run leaves more than its `config.toml`, which may be somebody's own: it is not written over."""
+    folder = new_run(resolve(config))
+    folder.environment_path.unlink()
+    with pytest.raises(CheckpointError, match=r"no whole checkpoint in .* begin a new run"):
+        resume_point(folder)
+
+
+def test_killed_before_it_saved_a_run_begins_again_with_the_same_bits(config, tmp_path):
+    """There is no point to resume at: step 0 it is, by its own configuration; no row of the lost steps is left."""
+    setup = resolve(config)
+    whole, folder = new_run(setup, tmp_path / "whole"), new_run(setup, tmp_path / "killed")
+    list(train(setup, whole))
+    with contextlib.closing(train(setup, folder)) as begun:
+        for event in begun:
+            if type(event).__name__ == "Step":
+                break
+    assert folder.metrics_path.stat().st_size > 0
+    assert resume_point(folder) is None
+    again = resolve(folder.config())
+    begin_again(again, folder)
+    list(train(again, folder))
+    rows = [
+        [(row["step"], row["loss"]) for row in read_metrics(each.metrics_path) if row["kind"] == "step"]
+        for each in (whole, folder)
+    ]
+    assert rows[0] == rows[1]
 
 
 def test_mfu_is_flops_over_seconds_and_peak(config, run):

@@ -1,4 +1,6 @@
 import datetime as dt
+import os
+import re
 import subprocess
 import sys
 
@@ -56,15 +58,56 @@ def test_a_file_called_latest_is_left_alone(config):
 def test_a_folder_with_a_run_in_it_is_refused(config, tokenizer, tmp_path):
     """A run never mixes with another: the folder is refused, and the message says what to do.
 
-    Killed before its first checkpoint a run cannot be resumed, and nobody is told to.
+    Killed before its first checkpoint a run begins again, and what has no configuration any more cannot be resumed.
     """
+    path = tmp_path / "he re"
+    folder = RunFolder.create(config, NOW, path)
+    folder.write_start(config, {}, tokenizer)
+    resume = re.escape(f"torchledger train --resume '{path}'")
+    with pytest.raises(RunFolderError, match=f"has saved nothing to go on from; {resume} begins it again, or choose"):
+        RunFolder.create(config, NOW, path)
+    (folder.checkpoints / "step-00000002").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match=f"has a run in it; {resume} goes on with it, or choose another"):
+        RunFolder.create(config, NOW, path)
+    folder.config_path.unlink()
+    with pytest.raises(RunFolderError, match=r"and no config.toml to go on by; choose another folder, or take it away"):
+        RunFolder.create(config, NOW, path)
+
+
+def test_a_folder_that_is_trained_in_is_refused_with_who_does(config, tokenizer, tmp_path):
+    """A second run of the same folder, the first alive, is told of process, host and time, not to resume it."""
     folder = RunFolder.create(config, NOW, tmp_path / "here")
     folder.write_start(config, {}, tokenizer)
-    with pytest.raises(RunFolderError, match="has saved nothing to go on from; choose another folder, or take it away"):
-        RunFolder.create(config, NOW, tmp_path / "here")
-    (folder.checkpoints / "step-00000002").mkdir(parents=True)
-    with pytest.raises(RunFolderError, match="has a run in it; resume it, or choose another"):
-        RunFolder.create(config, NOW, tmp_path / "here")
+    told = rf"another process is training in .* \(process {os.getpid()} on {os.uname().nodename}, since 20"
+    with folder.locked(), pytest.raises(RunFolderError, match=told):
+        folder.require_free()
+    with pytest.raises(RunFolderError, match="has saved nothing"):
+        folder.require_free()
+
+
+@pytest.mark.parametrize(
+    ("saved", "has_saved"),
+    [
+        ("", False),
+        (".step-00000002.partial", False),  # begun when the run was killed
+        ("step-00000002", True),
+        ("damaged-step-00000002", True),
+    ],
+)
+def test_what_was_saved_is_seen_by_what_is_there(tmp_path, saved, has_saved):
+    """A checkpoint counts, whole or set aside as damaged; one that was being written does not."""
+    folder = RunFolder(tmp_path)
+    (folder.checkpoints / saved).mkdir(parents=True)
+    assert folder.has_saved is has_saved
+
+
+def test_what_was_saved_and_taken_away_was_saved(tmp_path):
+    """The rows tell of a checkpoint that is no longer there: its steps are not to be dropped unasked."""
+    folder = RunFolder(tmp_path)
+    folder.metrics_path.write_text('{"kind": "step", "step": 0}\n')
+    assert not folder.has_saved
+    folder.metrics_path.write_text('{"kind": "step", "step": 0}\ntorn\n{"kind": "checkpoint", "step": 1}\n')
+    assert folder.has_saved
 
 
 def test_a_folder_with_other_things_is_taken(config, tmp_path):

@@ -73,8 +73,8 @@ def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[
     folder = RunFolder.open(file) if options["resume"] else None
     config = load_run_config(folder.config_path if folder else file, sets).value
     strategy, held_by = config.strategy, _held_by(folder) if folder else None
-    if ranks is None and held_by is not None and strategy.num_ranks == 1 and not sets:
-        ranks = held_by  # replicas that nothing but the number of processes asked for
+    if ranks is None and folder is not None and strategy.num_ranks == 1 and not sets:
+        ranks = held_by or _begun_by(folder)  # replicas that nothing but the number of processes asked for
     if strategy.num_ranks == 1 and ranks is not None:
         strategy = replace(strategy, data_parallel=ranks)
     num_ranks = strategy.num_ranks
@@ -106,12 +106,21 @@ def _words(file: Path, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[
     return (*_here("torchrun"), *starter[1:], *rest), (*notes, *said), num_ranks
 
 
-def _held_by(folder: RunFolder) -> int:
-    """Ranks that wrote the checkpoint that the run goes on from."""
+def _held_by(folder: RunFolder) -> int | None:
+    """Ranks that wrote the checkpoint that the run goes on from; nothing where it has saved none, and any may begin."""
     from torchledger.trainer.loop import resume_point
     from torchledger.trainer.manifest import Manifest
 
-    return int(Manifest.read(resume_point(folder)).identity.numerics.get("world_size", 1))
+    checkpoint = resume_point(folder)
+    return None if checkpoint is None else int(Manifest.read(checkpoint).identity.numerics.get("world_size", 1))
+
+
+def _begun_by(folder: RunFolder) -> int:
+    """Ranks that the run began on."""
+    from torchledger.cli.runs import read_json
+
+    numerics = read_json(folder.environment_path).get("numerics", {})
+    return int(numerics.get("world_size", 1))
 
 
 def _here(program: str) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def read_run(folder: Path) -> RunRecord:
     return replace(
         record,
         config=config.read_file(folder / "config.toml")[0].table,
-        environment=_read_json(folder / "environment.json"),
+        environment=read_json(folder / "environment.json"),
         metrics=tuple(read_metrics(metrics)) if (metrics := folder / "metrics.jsonl").is_file() else (),
         ledger=_read_ledger(folder / LEDGER_NAME) if (folder / LEDGER_NAME).is_file() else None,
     )
@@ -137,7 +137,12 @@ def _read_ledger(path: Path) -> Ledger:
     return books.from_json(path.read_text("utf-8"))
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
+def read_json(path: Path) -> Mapping[str, Any]:
+    """The table in a run's file; empty where the file is not there.
+
+    Raises:
+        RecordFormatError: damaged.
+    """
     if not path.is_file():
         return {}
     try:

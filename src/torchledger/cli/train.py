@@ -20,6 +20,7 @@ from torchledger.units import format_bytes
 
 if TYPE_CHECKING:
     from torchledger.cli.prediction import Prediction
+    from torchledger.spec import Strategy
     from torchledger.trainer.events import Event, Finished, Interrupted
     from torchledger.trainer.process_group import Crew
     from torchledger.trainer.ranks import Ranks
@@ -110,9 +111,12 @@ def _run(
         if options["as_json"]:
             show_json("train", _question(setup), {"prediction": prediction.figures}, prediction.assumptions)
         return 0
-    from torchledger.trainer import new_run
+    from torchledger.trainer import begin_again, new_run
 
-    folder = folder or new_run(setup, options["out"])
+    if folder is None:
+        folder = new_run(setup, options["out"])
+    elif checkpoint is None:
+        begin_again(setup, folder)
     with together(crew, setup, folder, checkpoint, options["allow_changes"]):
         last = _train(prediction, folder, checkpoint, allow_changes=options["allow_changes"])
         if type(last).__name__ != "Interrupted":
@@ -142,12 +146,42 @@ def _begin(options: dict[str, Any], crew: Crew | None) -> tuple[Setup, RunFolder
     if options["file"] is not None or options["out"] is not None:
         raise click.UsageError("--resume takes configuration and folder from the run; give neither FILE nor --out")
     folder = RunFolder.open(options["resume"])
-    setup = resolve(load_run_config(folder.config_path, _in_steps(sets)).value, ranks)
+    config = load_run_config(folder.config_path, _in_steps(sets)).value
+    _require_ranks(config.strategy, ranks, folder)
+    setup = resolve(config, ranks)
     checkpoint = resume_point(folder)
     # both are asked again when training begins; measuring the machine first would let the user wait for a refusal
-    resume_changes(checkpoint, setup, allow_changes=options["allow_changes"])
+    if checkpoint is not None:
+        resume_changes(checkpoint, setup, allow_changes=options["allow_changes"])
     with folder.locked():
+        if checkpoint is None:
+            note(f"warning: {folder.path} has saved nothing to go on from: it begins at step 0, and drops earlier rows")
         return setup, folder, checkpoint
+
+
+def _require_ranks(strategy: Strategy, ranks: Ranks, folder: RunFolder) -> None:
+    """Refuse to go on with other ranks than the run is spread over.
+
+    Raises:
+        UsageError: with how to start as many as it has, and how to go on with those that run.
+    """
+    if strategy.num_ranks in {1, ranks.size}:
+        return
+    replicas, remainder = divmod(ranks.size, strategy.num_ranks // strategy.data_parallel)
+    changed: dict[str, Any] = {"data_parallel": replicas}
+    if remainder:  # nor do tensor parallel ranks stay as many
+        changed = {"data_parallel": ranks.size, "tensor_parallel": 1}
+    if strategy.sequence_parallel and "tensor_parallel" in changed:
+        changed["sequence_parallel"] = "false"
+    if strategy.shard_group and changed["data_parallel"] % strategy.shard_group:
+        changed["shard_group"] = 0
+    sets = " ".join(f"--set strategy.{name}={value}" for name, value in changed.items())
+    start = f"torchrun --standalone --nproc-per-node={strategy.num_ranks} -m torchledger train --resume"
+    raise click.UsageError(
+        f"the run in {folder.path} is spread over {strategy.num_ranks} ranks, and {ranks.size} "
+        f"{'runs' if ranks.is_alone else 'run'}; start it with {start} {shlex.quote(str(folder.path))}, or go on with "
+        f"{ranks.size}, not bit for bit the same: --allow-changes {sets}"
+    )
 
 
 def _in_steps(sets: list[str]) -> list[str]:
@@ -251,7 +285,8 @@ def _way_on(folder: RunFolder) -> str:
 
     latest = latest_checkpoint(folder.checkpoints)
     if latest is None:
-        return "there is no checkpoint yet: once it can be written to, begin anew"
+        again = f"torchledger train --resume {folder.path} begins at step 0"
+        return f"there is no checkpoint yet: once it can be written to, {again}"
     return f"{latest} is whole; once it can be written to, torchledger train --resume {folder.path}"
 
 

@@ -88,7 +88,7 @@ if TYPE_CHECKING:
         Warned,
     )
     from torchledger.trainer.init import initialize
-    from torchledger.trainer.loop import new_run, resume_point, train
+    from torchledger.trainer.loop import begin_again, new_run, resume_point, train
     from torchledger.trainer.metrics import read_metrics
     from torchledger.trainer.model import Transformer, build
     from torchledger.trainer.precision import PrecisionError
@@ -136,7 +136,7 @@ _MODULES = {
         "Warned",
     ),
     "init": ("initialize",),
-    "loop": ("new_run", "resume_point", "train"),
+    "loop": ("begin_again", "new_run", "resume_point", "train"),
     "metrics": ("read_metrics",),
     "model": ("Transformer", "build"),
     "precision": ("PrecisionError",),
@@ -198,6 +198,7 @@ __all__ = [
     "ValidationBatches",
     "Warned",
     "Yardstick",
+    "begin_again",
     "build",
     "build_step",
     "checkpoints",

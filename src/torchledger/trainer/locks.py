@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Taken", "alone", "take"]
+__all__ = ["Taken", "alone", "require_open", "take"]
 
 _LONGEST_NOTE = 4096
 #: Some cluster file systems are mounted without locks.
@@ -80,19 +80,44 @@ def alone(path: Path, *, leave: bool = True) -> Iterator[None]:
         os.close(handle)
 
 
+def require_open(path: Path) -> None:
+    """Look whether anybody is inside, and make nothing: who looks is not inside afterwards, and another may be.
+
+    Args:
+        path: of the lock's file; where it is not there, nobody is inside.
+
+    Raises:
+        Taken: another process is inside, with its number, host and time.
+        OSError: the file cannot be looked at.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        _take_or_tell(handle)
+    finally:
+        os.close(handle)
+
+
+def _take_or_tell(handle: int) -> None:
+    """`take`, and who it is that holds it."""
+    try:
+        take(handle)
+    except Taken:
+        told = os.pread(handle, _LONGEST_NOTE, 0) if hasattr(os, "pread") else b""
+        raise Taken(_holder(told)) from None
+
+
 def _locked(path: Path) -> int:
     """Open and lock; between the two, who held it may have taken the file away, and then we try again."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            take(handle)
+            _take_or_tell(handle)
             with contextlib.suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == path.stat().st_ino:
                     return handle
-        except Taken:
-            told = os.pread(handle, _LONGEST_NOTE, 0) if hasattr(os, "pread") else b""
-            os.close(handle)
-            raise Taken(_holder(told)) from None
         except BaseException:
             os.close(handle)
             raise

@@ -19,7 +19,7 @@ from torchledger.trainer.session import Session
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.utilization import Yardstick
 
-__all__ = ["new_run", "resume_point", "train"]
+__all__ = ["begin_again", "new_run", "resume_point", "train"]
 
 
 def new_run(setup: Setup, path: Path | None = None) -> RunFolder:
@@ -38,14 +38,30 @@ def new_run(setup: Setup, path: Path | None = None) -> RunFolder:
     return folder
 
 
-def resume_point(folder: RunFolder) -> Path:
-    """The checkpoint that a resumed run goes on from: the newest whole one.
+def begin_again(setup: Setup, folder: RunFolder) -> None:
+    """Begin a run that has saved nothing once more, in its folder: what is known before the first step is written anew.
+
+    Args:
+        setup: the run as it begins now.
+        folder: from `RunFolder.open`, without a `resume_point`.
 
     Raises:
-        CheckpointError: there is none; the run has to begin anew, in a new folder. What is wrong with those that are
-            there is named.
+        RunFolderError: another process trains in it, or it cannot be written to.
     """
-    return newest_whole(folder.checkpoints)
+    with folder.locked():
+        folder.write_start(setup.config, environment(setup, dt.datetime.now(dt.UTC)), setup.data.tokenizer_path)
+
+
+def resume_point(folder: RunFolder) -> Path | None:
+    """The checkpoint that a resumed run goes on from: the newest whole one; nothing where the run has never saved one.
+
+    A run that has saved nothing begins at step 0 (`begin_again`): its configuration says all that decides its bits.
+
+    Raises:
+        CheckpointError: it has saved some and none is whole; the run has to begin anew, in a new folder. What is wrong
+            with those that are there is named.
+    """
+    return None if folder.has_begun and not folder.has_saved else newest_whole(folder.checkpoints)
 
 
 def train(
@@ -64,8 +80,8 @@ def train(
     Args:
         setup: the run, from `resolve`.
         folder: its folder, from `new_run` or `RunFolder.open`.
-        checkpoint: where to go on from (`resume_point`); nothing begins anew. Where it is damaged, the newest before it
-            that loads is taken, and a warning names both.
+        checkpoint: where to go on from (`resume_point`); nothing begins at step 0, and drops the rows of an earlier
+            beginning. Where it is damaged, the newest before it that loads is taken, and a warning names both.
         allow_changes: go on from a checkpoint whose run differs in what decides bits; each change is warned of.
         yardstick: what MFU and HFU are measured by; nothing is known of them without.
 

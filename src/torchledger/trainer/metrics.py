@@ -12,7 +12,7 @@ from typing import Any, Self
 from torchledger.trainer.durable import write_text
 from torchledger.trainer.errors import RunFolderError
 
-__all__ = ["MetricsWriter", "read_metrics"]
+__all__ = ["MetricsWriter", "read_metrics", "tells_of"]
 
 
 class MetricsWriter:
@@ -105,6 +105,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             f"{path} is damaged at line {_listed(damaged)}; torchledger train --resume {path.parent} leaves it out"
         )
     return rows
+
+
+def tells_of(path: Path, kind: str) -> bool:
+    """Whether a whole row of the file is of this kind; a file that is not there, or cannot be read, tells nothing."""
+    try:
+        return any(row["kind"] == kind for row in _rows_of(path)[0])
+    except OSError:
+        return False
 
 
 def _rows_of(path: Path) -> tuple[list[dict[str, Any]], list[int]]:

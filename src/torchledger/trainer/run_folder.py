@@ -14,6 +14,7 @@ import contextlib
 import datetime as dt
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from typing import Any, Self
 from torchledger import config as configs
 from torchledger.trainer.durable import write_text
 from torchledger.trainer.errors import RunFolderError
-from torchledger.trainer.locks import Taken, alone
+from torchledger.trainer.locks import Taken, alone, require_open
+from torchledger.trainer.metrics import tells_of
 from torchledger.trainer.run_config import RunConfig
 
 __all__ = ["RunFolder"]
@@ -103,20 +105,37 @@ class RunFolder:
                 return cls(candidate.resolve())
         raise RunFolderError(f"no run in {path}: there is no config.toml")
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a run has begun in it: a `config.toml` alone may be somebody's own."""
+        return self.config_path.exists() and self.environment_path.exists()
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether the run has ever saved a checkpoint: one is there, whole or damaged, or its rows tell of one."""
+        is_there = any(any(self.checkpoints.glob(pattern)) for pattern in ("step-*", "damaged-step-*"))
+        return is_there or tells_of(self.metrics_path, "checkpoint")
+
     def require_free(self) -> None:
         """Refuse a folder that a run has begun in, or that has files of the names that a run writes.
 
         Files of other names are let be: a run stands beside them.
 
         Raises:
-            RunFolderError: there is a run in it already, or something that the run would write over.
+            RunFolderError: a process trains in it right now (its number and host are told), there is a run in it
+                already, or something that the run would write over.
         """
-        has_begun = self.config_path.exists() and self.environment_path.exists()
-        if has_begun or self.metrics_path.exists() or self.checkpoints.exists():
-            if any(self.checkpoints.glob("step-*")):
-                raise RunFolderError(f"{self.path} has a run in it; resume it, or choose another folder")
+        if self.has_begun or self.metrics_path.exists() or self.checkpoints.exists():
+            with self._telling_who():
+                require_open(self.path / _LOCK_NAME)
+            if not self.has_begun:
+                why = "has what is left of a run in it, and no config.toml to go on by"
+                raise RunFolderError(f"{self.path} {why}; choose another folder, or take it away")
+            words = f"torchledger train --resume {shlex.quote(str(self.path))}"
+            if self.has_saved:
+                raise RunFolderError(f"{self.path} has a run in it; {words} goes on with it, or choose another folder")
             why = "has a run in it that has saved nothing to go on from"
-            raise RunFolderError(f"{self.path} {why}; choose another folder, or take it away")
+            raise RunFolderError(f"{self.path} {why}; {words} begins it again, or choose another folder")
         taken = [name for name in NAMES if (self.path / name).exists()]
         if taken:
             them = "it" if len(taken) == 1 else "them"
@@ -182,16 +201,21 @@ class RunFolder:
             RunFolderError: another process trains in it (its number and host are told), or it cannot be written to.
         """
         with contextlib.ExitStack() as stack:
-            try:
+            with self._telling_who():
                 stack.enter_context(alone(self.path / _LOCK_NAME))
-            except Taken as taken:
-                holder = f" ({taken.holder})" if taken.holder else ""
-                raise RunFolderError(
-                    f"another process is training in {self.path} right now{holder}; wait for it, or end it"
-                ) from None
-            except OSError as error:
-                raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
             yield
+
+    @contextlib.contextmanager
+    def _telling_who(self) -> Iterator[None]:
+        try:
+            yield
+        except Taken as taken:
+            holder = f" ({taken.holder})" if taken.holder else ""
+            raise RunFolderError(
+                f"another process is training in {self.path} right now{holder}; wait for it, or end it"
+            ) from None
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from error
 
 
 def _unused(path: Path) -> Path:
