@@ -23,6 +23,20 @@ def test_the_name_that_was_meant(name: str, meant: str | None):
     assert closest(name, KNOWN) == meant
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("gpu", ["auto", "cpu", "cuda", "mps"], "cuda"),
+        ("GPU", ["auto", "cpu", "cuda", "mps"], "cuda"),
+        ("metal", ["auto", "cpu", "cuda", "mps"], "mps"),
+        ("gpu", ["auto", "cpu"], "cpu"),  # nothing has that name here, so spelling it is
+    ],
+)
+def test_another_word_for_the_same_thing(name: str, known: list[str], meant: str):
+    """What means something that is known is no misspelling of its opposite."""
+    assert closest(name, known) == meant
+
+
 def test_initials_of_two_names_are_no_guess():
     """Where two names would fit, none is suggested."""
     assert closest("tp", ["tensor_parallel", "token_path"]) is None

@@ -110,7 +110,7 @@ def test_what_ties_two_fields_is_not_judged_where_one_is_unread(tmp_path):
     ("fields", "message"),
     [
         ({"num_steps": -1}, "num_steps: must be at least 0"),
-        ({"num_steps": 0}, "give num_steps or recipe.num_tokens"),
+        ({"num_steps": 0}, "num_steps: is 0 or not given, and so is recipe.num_tokens: .* give one of them"),
         ({"recipe": Recipe(batch_size=4, sequence_length=16, num_tokens=100)}, "8 is 512 tokens, but .* says 100"),
         ({"recipe": Recipe(batch_size=4, accumulation_steps=3)}, r"recipe\.accumulation_steps: 3 does not divide"),
         ({"keep": 0}, "keep: must be at least 1"),
@@ -122,6 +122,14 @@ def test_impossible_values_are_named(config, fields, message):
     """What cannot be is refused with the field's name and what would do."""
     with pytest.raises(ValueError, match=message):
         replace(config, **fields)
+
+
+def test_a_gpu_is_no_misspelt_cpu(config, tmp_path):
+    """The other word for a GPU's device is told, whose spelling is farther off."""
+    path = tmp_path / "run.toml"
+    path.write_text(configs.to_toml(config))
+    with pytest.raises(ConfigError, match="got 'gpu'; did you mean 'cuda'"):
+        configs.load(path, RunConfig, sets=["device=gpu"])
 
 
 def test_sampling_values_are_checked():

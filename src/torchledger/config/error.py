@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+#: What people call a thing that has another name here, and whose spelling is nearer to something else.
+_OTHER_WORDS = {"gpu": "cuda", "nvidia": "cuda", "metal": "mps", "apple": "mps"}
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be used.
@@ -25,10 +28,12 @@ class ConfigError(ValueError):
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant, or None.
 
-    Beside near spellings it knows initials, which the field uses a lot.
+    Beside near spellings it knows initials, which the field uses a lot, and other words for the same thing.
 
     >>> closest("hiden_size", ["hidden_size", "num_heads"]), closest("lr", ["learning_rate"]), closest("xyz", ["abc"])
     ('hidden_size', 'learning_rate', None)
+    >>> closest("gpu", ["cpu", "cuda"])
+    'cuda'
     """
     import difflib  # costs 6 ms and is needed only when something is wrong
 
@@ -36,6 +41,9 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     by_plain = {candidate.lower().replace("-", "_"): candidate for candidate in known}
     if plain in by_plain:
         return by_plain[plain]
+    same = _OTHER_WORDS.get(plain)
+    if same in by_plain:
+        return by_plain[same]
     near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.6)
     if near:
         return by_plain[near[0]]

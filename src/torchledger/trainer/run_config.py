@@ -220,7 +220,8 @@ def _own_mistakes(given: Mapping[str, Any], model: ModelSpec | None = None) -> I
 
 def _length_mistakes(num_steps: int, recipe: Recipe) -> Iterator[Mistake]:
     if num_steps == 0 and recipe.num_tokens == 0:
-        yield "num_steps", "is missing: how long to train is not said; give num_steps or recipe.num_tokens"
+        unsaid = "is 0 or not given, and so is recipe.num_tokens: how long to train is not said; give one of them"
+        yield "num_steps", unsaid
     if num_steps > 0 and recipe.num_tokens not in {0, num_steps * recipe.tokens_per_step}:
         tokens = num_steps * recipe.tokens_per_step
         message = (
