@@ -29,6 +29,15 @@ def test_another_place(ask, folder, tmp_path):
     assert ask("report", folder, "-o", "-").out.startswith("<!DOCTYPE html>")
 
 
+def test_stdout_takes_one_answer(ask, folder, tmp_path):
+    """The page and the JSON cannot both be it: the pair is refused, and a file for the page is not."""
+    answer = ask("report", folder, "-o", "-", "--json")
+    assert answer.code == 2
+    assert answer.out == ""
+    assert "-o - writes the page to stdout, where --json writes its answer" in answer.err
+    assert ask("report", folder, "-o", tmp_path / "mine.html", "--json").json["answer"]["num_bytes"] > 0
+
+
 def test_a_report_is_redrawn_from_a_report(ask, tmp_path):
     """A report has its data inside, so it can be drawn again."""
     path = tmp_path / "old.html"

@@ -30,6 +30,8 @@ def command(run: Path, output: Path | None, as_json: bool) -> None:
 
     It fetches nothing, works offline, and has its data inside: `torchledger compare report.html` reads it back.
     """
+    if as_json and str(output) == "-":
+        raise click.UsageError("-o - writes the page to stdout, where --json writes its answer; leave one of them out")
     record = read_any(run)
     if isinstance(record, Ledger):
         raise NoRun(f"{run} is a ledger, not a run; `torchledger compare` holds it against another")
