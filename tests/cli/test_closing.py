@@ -1,4 +1,4 @@
-from torchledger.cli.closing import _of_compiled, spike_findings
+from torchledger.cli.closing import _learning, _of_compiled, spike_findings
 from torchledger.ledger import Difference
 
 
@@ -10,6 +10,19 @@ def test_a_spike_is_in_the_books():
     assert first.message == "the loss rose to 9.0000 at step 7, usually 2.0000; training went on"
     assert (first.place, first.remedy) == ("step 7", "the checkpoint before it is c/6")
     assert (second.place, second.remedy) == ("step 9", "")
+
+
+def test_what_was_learned_is_judged_on_the_validation_tokens():
+    """The loss is held against that of training frequencies on the same tokens: 4.0719 - 3.4472 = 0.6247 is no nat."""
+    little, much, none = _learning(4.0719, 3.4472), _learning(4.0719, 3.0), _learning(4.0719, 4.1719)
+    assert little.severity == none.severity == "warning"
+    assert much.severity == "note"
+    assert (
+        "ends 0.6247 nats below that of guessing by how often each token occurs in the training data" in little.message
+    )
+    assert "(3.4472 and 4.0719, both on the validation tokens); not the 1.0 below" in little.message
+    assert "ends 1.0719 nats below" in much.message
+    assert "ends 0.1000 nats above" in none.message
 
 
 def test_of_compiled_layers_the_table_claims_what_was_looked_at():

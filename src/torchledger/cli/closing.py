@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from torchledger.trainer.events import Finished
 from torchledger.trainer.run_folder import RunFolder
 from torchledger.view.page import page
 
-#: A model has learned something when it predicts better than the best guess that ignores context, by this many nats.
+#: A model has learned something when it predicts better than a guess that ignores context, by this many nats.
 LEARNED_NAT = 1.0
 
 
@@ -48,7 +48,7 @@ def close(prediction: Prediction, measured: Measurement, finished: Finished) -> 
         Difference(
             "peak_bytes", "B", told["peak_bytes"], measured.peak_bytes, exact if is_whole else None, measured.how
         ),
-        Difference("step_s", "s", told["step_s"], finished.step_s, 0.25, "roofline; median step"),
+        _step_s(told, finished.step_s),
         Difference("tokens_per_s", "token/s", told["tokens_per_s"], finished.tokens_per_s, None, "follows from step_s"),
         Difference("mfu", "1", told["mfu"], mfu, None, "of the matmul peak measured here; follows from step_s"),
         _initial_loss(told["initial_loss"], finished.initial_loss),
@@ -69,6 +69,14 @@ def _of_compiled(row: Difference) -> Difference:
     if row.quantity in {"peak_bytes", "step_s"}:
         return replace(row, tolerance=None, note=f"{row.note}; predicted of layers not compiled")
     return row
+
+
+def _step_s(told: Mapping[str, Any], measured: float | None) -> Difference:
+    """Seconds of a step; unknown ones are held against nothing."""
+    if told["step_s"] is None:
+        ops = ", ".join(told["untimed_ops"])
+        return Difference("step_s", "s", None, measured, None, f"no time was known for {ops}; median step")
+    return Difference("step_s", "s", told["step_s"], measured, 0.25, "roofline; median step")
 
 
 def _initial_loss(predicted: float | None, measured: float | None) -> Difference:
@@ -93,9 +101,9 @@ def findings(
                 "another process or thread count may have changed the kernels' order of summation",
             )
         )
-    entropy = prediction.setup.data.unigram_entropy_nats
-    if entropy is not None:
-        found.append(_learning(entropy, finished.validation_loss))
+    unigram = prediction.setup.data.validation_unigram_loss_nats
+    if unigram is not None:
+        found.append(_learning(unigram, finished.validation_loss))
     found.extend(spike_findings(metrics))
     found.extend(
         Finding("warning", "warning", f"step {row['step']}", row["message"])
@@ -120,20 +128,23 @@ def spike_findings(metrics: Sequence[Any]) -> Iterator[Finding]:
             )
 
 
-def _learning(entropy: float, validation_loss: float) -> Finding:
-    """Whether the run beats the knowledge of how often each token occurs."""
-    gain = entropy - validation_loss
+def _learning(unigram: float, validation_loss: float) -> Finding:
+    """Whether the run beats the knowledge of how often each token occurs, both on the validation tokens.
+
+    The entropy of all tokens is no such loss: the validation tokens may be the easier ones, or the harder.
+    """
+    gain = unigram - validation_loss
     has_learned = gain >= LEARNED_NAT
     where = "below" if gain >= 0 else "above"
     return Finding(
         "data",
         "note" if has_learned else "warning",
         "validation",
-        f"validation loss ends {abs(gain):.4f} nats {where} the unigram entropy of the data "
-        f"({validation_loss:.4f} and {entropy:.4f}); "
+        f"validation loss ends {abs(gain):.4f} nats {where} that of guessing by how often each token occurs in the "
+        f"training data ({validation_loss:.4f} and {unigram:.4f}, both on the validation tokens); "
         f"{'more than' if has_learned else 'not'} the {LEARNED_NAT:.1f} below that shows learning",
         "" if has_learned else "train longer, or with a higher learning rate",
-        {"validation_loss": validation_loss, "unigram_entropy_nats": entropy},
+        {"validation_loss": validation_loss, "validation_unigram_loss_nats": unigram},
     )
 
 
