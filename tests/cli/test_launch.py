@@ -130,9 +130,9 @@ def test_a_run_that_has_saved_nothing_begins_again_by_as_many_ranks(ask, tmp_pat
     """There is no checkpoint to say how many there were, and none that others would be refused by."""
     (tmp_path / "config.toml").write_text(RUN)
     (tmp_path / "environment.json").write_text('{"numerics": {"world_size": 2}}')
-    assert shlex.split(ask("launch", tmp_path, "--resume").out)[2] == "--nproc-per-node=2"
+    assert "--nproc-per-node=2" in shlex.split(ask("launch", tmp_path, "--resume").out)
     other = ask("launch", tmp_path, "--resume", "--ranks", 4)
-    assert shlex.split(other.out)[2] == "--nproc-per-node=4"
+    assert "--nproc-per-node=4" in shlex.split(other.out)
     assert "refuses" not in other.err
 
 
