@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchledger.machine import UnknownChip, get, list_chips, match
+from torchledger.machine import UnknownChip, get, list_chips, match, parse_cluster
 from torchledger.machine.index import names_of
 
 
@@ -134,3 +134,13 @@ def test_no_made_up_word_is_passed_over(chip, word):
     """A word that says nothing true makes any name unknown (no word of the trade is spelled with these letters)."""
     assert match(f"{chip.name} {word}") is None
     assert match(f"{word} {chip.key}") is None
+
+
+@pytest.mark.parametrize("name", ["hé100", "he\u0301100", "h\u0301100", "日h100", "日 h100", "中文h100-sxm", "🚀h100"])
+def test_letters_of_other_alphabets_are_letters(name):
+    """A name with a letter that no chip's name has is no chip's; signs of a trademark and dashes say nothing."""
+    assert match(name) is None
+    with pytest.raises(UnknownChip):
+        parse_cluster(f"{name}x8")
+    assert match("NVIDIA® H100–SXM™") == match("h100-sxm")
+    assert parse_cluster("8×h100").num_chips == 8
