@@ -51,6 +51,38 @@ def test_the_answer_tells_errors_and_intervals(ask, table):
         assert row["is_inside"] == (low <= row["measured_s"] <= high)
 
 
+def test_each_error_is_the_mean_of_its_column(ask, table):
+    """Before, by the constants alone, and after: each mean is that of the rows' own seconds of that name."""
+    before = plan(ask)["step_s"]
+    table(*({"seconds": (1.1 + n / 50) * n * before, "batch": 64 * n} for n in (1, 2, 3, 4, 6)))
+    answer = ask("calibrate", "--rows", "measured.csv", "--json").json["answer"]
+    rows = answer["rows"]
+    for name in ("before", "constants", "after"):
+        errors = [abs(row[f"{name}_s"] / row["measured_s"] - 1) for row in rows]
+        assert answer[f"mean_absolute_error_{name}"] == pytest.approx(sum(errors) / 5)
+    assert answer["mean_absolute_error_after"] < answer["mean_absolute_error_constants"]
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "says"),
+    [
+        ("fsdp2,v100,8,fp16,8192,64,1,ZeRO-3", ("fp16", "bf16"), "precision bf16 needs bf16, which V100"),
+        ("megatron,h100,8,bf16,8192,64,1,ZeRO-1", ("ZeRO-1", "ZeRO-3"), "megatron has no shard_level 3; it has 0, 1"),
+    ],
+)
+def test_a_row_that_plan_refuses_teaches_nothing(ask, tmp_path, row, changed, says):
+    """What `plan` calls impossible was never measured: its line and the rule, exit code 2, and nothing is saved."""
+    table, saved = tmp_path / "measured.csv", tmp_path / "constants.toml"
+    fine = f"llama-3-8b,{row},full,9"
+    table.write_text("\n".join((HEADER, fine, fine.replace(*changed))) + "\n", encoding="utf-8")
+    told = ask("calibrate", "--rows", table, "-o", saved)
+    assert told.code == 2
+    assert f"measured.csv:3: {says}" in told.err
+    assert "measured.csv:2" not in told.err
+    assert not saved.exists()
+    assert ask("calibrate", "--rows", table, "--suggest", "1").code == 2
+
+
 def test_a_row_that_cannot_be_is_told_by_line(ask, table):
     """Milliseconds in a column of seconds: line 3 is named on the screen and in the JSON; a good row is not."""
     before = plan(ask)["step_s"]

@@ -154,3 +154,18 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
     (tmp_path / "rows.csv").write_bytes(b"PK\x03\x04\xff\xfe")
     with pytest.raises(MeasuredError, match="save the table as UTF-8 text"):
         read_rows(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_a_table_of_other_separators_is_told_so(tmp_path, mark, name):
+    """A header that is one column with other separators in it: they are named, no long column is unknown."""
+    path = tmp_path / "rows.csv"
+    path.write_text(mark.join(("model", "stack", "gpu")) + "\n" + mark.join(("gpt2", "fsdp2", "h100")) + "\n")
+    with pytest.raises(MeasuredError, match=rf"rows\.csv:1: columns are separated by {name}; separate them by commas$"):
+        read_rows(path)
+
+
+def test_a_precision_that_cannot_be_told_lists_those_that_can(tmp_path):
+    """Every precision of a recipe is in the refusal."""
+    with pytest.raises(MeasuredError, match=r"cannot tell what 'foo' is; it is one of fp32, tf32, bf16, .*nvfp4$"):
+        _one(tmp_path, precision="foo")

@@ -84,6 +84,7 @@ def command(table: Path, output: Path, suggest: int | None, strict: bool, as_jso
     _require_writable(output)
     rows = [row for row in read_rows(table) if row.step_s is not None]
     chip = _one_chip(table, rows)
+    _require_possible(rows)
     start = default_constants(chip)
     predicts = [_predict(row) for row in rows]
     told = suspicious([(row.place, _step_s(row), predict(start)) for row, predict in zip(rows, predicts, strict=True)])
@@ -123,14 +124,15 @@ def _show(
     from torchledger.planner.calibration import ENOUGH
     from torchledger.planner.calibration_file import constant_range
     from torchledger.planner.likeness import place
-    from torchledger.view.plan_calibration import RowFit, calibration_screen
+    from torchledger.view.plan_calibration import RowFit, calibration_screen, mean_after
 
     (table, output), (start, fitted) = paths, constants
     fits = []
     for row, predict in zip(rows, predicts, strict=True):
         here = place(row.spec, row.recipe, row.strategy)
         after, interval = fitted.expected(predict, here), fitted.interval(predict, here)
-        fits.append(RowFit(_name(row), _step_s(row), predict(start), after, interval))
+        alone = predict(fitted.constants)
+        fits.append(RowFit(_name(row), _step_s(row), predict(start), alone, after, interval))
     assumptions = tuple(dict.fromkeys(f"{row.place}: {each}" for row in rows for each in row.assumed))
     if len(rows) > ENOUGH:
         assumptions = (f"all {len(rows)} rows are fitted; 1 to {ENOUGH} are enough", *assumptions)
@@ -138,7 +140,8 @@ def _show(
         answer = {
             "num_rows": fitted.num_rows,
             "mean_absolute_error_before": fitted.before,
-            "mean_absolute_error_after": fitted.after,
+            "mean_absolute_error_constants": fitted.after,
+            "mean_absolute_error_after": mean_after(fits),
             "mean_absolute_error_held_out": fitted.held_out,
             "is_default": fitted.is_default,
             "constants": asdict(fitted.constants),
@@ -161,6 +164,7 @@ def _suggest(table: Path, num_rows: int, *, as_json: bool) -> None:
     from torchledger.view.plan_calibration import suggestion_screen
 
     rows = read_rows(table, planned=True)
+    _require_possible(rows)
     start = default_constants(_one_chip(table, rows))
     places = [place(row.spec, row.recipe, row.strategy) for row in rows]
     told = informative([_predict(row) for row in rows], places, start, num_rows)
@@ -170,6 +174,19 @@ def _suggest(table: Path, num_rows: int, *, as_json: bool) -> None:
         show_json("calibrate", {"rows": str(table), "suggest": num_rows}, answer, ())
     else:
         show(suggestion_screen(names, len(rows)))
+
+
+def _require_possible(rows: Sequence[MeasuredRow]) -> None:
+    """Refuse rows that `plan` would refuse: constants that explain them explain nothing.
+
+    Raises:
+        MeasuredError: with every rule that a row breaks, each with the row's line.
+    """
+    from torchledger.planner.doubt import impossible
+    from torchledger.planner.measured import MeasuredError
+
+    if told := impossible(rows):
+        raise MeasuredError("\n".join(told))
 
 
 def _one_chip(table: Path, rows: Sequence[MeasuredRow]) -> Chip:

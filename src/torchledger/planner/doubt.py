@@ -1,12 +1,14 @@
-"""Measured rows that are doubted before constants are fitted to them."""
+"""Measured rows that are doubted before constants are fitted to them, and those that cannot have been measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchledger.planner.measured import MeasuredRow
+from torchledger.planner.rules import refusals
 from torchledger.units import format_duration, format_number
 
-__all__ = ["suspicious"]
+__all__ = ["impossible", "suspicious"]
 
 #: Farther off than so many times a wrong unit, column or layout is likelier than a slow cluster.
 _MOST_TIMES_OFF = 10.0
@@ -26,6 +28,19 @@ def suspicious(rows: Sequence[tuple[str, float, float]]) -> tuple[str, ...]:
         f" {_times(predicted / measured)}: look at its unit, its number of chips and its layout"
         for place, measured, predicted in rows
         if not 1 / _MOST_TIMES_OFF <= predicted / measured <= _MOST_TIMES_OFF
+    )
+
+
+def impossible(rows: Sequence[MeasuredRow]) -> tuple[str, ...]:
+    """What rules say against rows that the planner would refuse to plan, one line for each rule that a row breaks.
+
+    Args:
+        rows: measured, or planned to be.
+    """
+    return tuple(
+        f"{row.place}: {broken.text}"
+        for row in rows
+        for broken in refusals(row.spec, row.recipe, row.strategy, row.cluster)
     )
 
 

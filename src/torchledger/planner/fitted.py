@@ -52,7 +52,8 @@ class Fitted:
         sigma: spread of the logarithm of a measured step about its prediction.
         degrees: of freedom that sigma is known with.
         num_rows: how many rows were fitted.
-        before, after: mean absolute relative errors of those rows with the default and with the fitted constants.
+        before, after: mean absolute relative errors of those rows with the default and with the fitted constants, each
+            alone: without what the constants leave over of like rows.
         held_out: the error of those rows where each is predicted from the others alone; nothing where that is unknown.
         rest: what like questions share; nothing where the rows' questions were not told.
     """

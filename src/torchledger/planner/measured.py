@@ -26,6 +26,9 @@ from torchledger.planner.measured_model import model_of
 from torchledger.planner.measured_question import cluster_of, measured_of, recipe_of, stack_of, strategy_of
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
+#: What other programs write between columns.
+_NOT_COMMAS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
 Kind = Literal["dense", "mixture", "adapters", "fine-tuning"]
 
 
@@ -172,6 +175,8 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 def _columns(header: list[str], path: Path) -> list[str | None]:
     found: list[str | None] = []
     mistakes: list[str] = []
+    if len(header) == 1 and (mark := next((each for each in _NOT_COMMAS if each in header[0]), None)):
+        raise MeasuredError(f"{path}:1: columns are separated by {_NOT_COMMAS[mark]}; separate them by commas")
     for name in header:
         try:
             found.append(column_of(name))

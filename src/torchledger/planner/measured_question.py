@@ -14,7 +14,7 @@ from torchledger.planner.errors import PlanError
 from torchledger.planner.measured_cells import Cells, precision_of, recompute_of, sharding_of
 from torchledger.planner.stack import DEFAULT, Stack, stack
 from torchledger.spec import ModelSpec, OptimizerSpec, Recipe, Strategy, recipe_mistakes, strategy_mistakes
-from torchledger.spec.recipe import OptimizerKind
+from torchledger.spec.recipe import OptimizerKind, Precision
 from torchledger.spec.strategy import ContextKind, Schedule
 
 #: How far, as a share, a row's seconds and tokens per second may disagree; tables print three or four digits.
@@ -130,7 +130,8 @@ def recipe_of(cells: Cells, strategy: Strategy | None, spec: ModelSpec | None, r
             cells.fail(column, "is missing")
     precision = precision_of(cells.text("precision"))
     if precision is None and cells.has("precision"):
-        cells.fail("precision", f"cannot tell what {cells.text('precision')!r} is")
+        known = ", ".join(get_args(Precision))
+        cells.fail("precision", f"cannot tell what {cells.text('precision')!r} is; it is one of {known}")
     recompute = recompute_of(cells.text("recompute"))
     if recompute is None and cells.has("recompute"):
         cells.fail("recompute", f"expected none, selective or full, got {cells.text('recompute')!r}")

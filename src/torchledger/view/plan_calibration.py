@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from torchledger.planner.calibration_file import constant_range
 from torchledger.planner.constants import Constants
@@ -20,13 +21,15 @@ class RowFit:
         name: which row.
         measured_s: seconds of its step.
         before_s: predicted with the default constants.
-        after_s: expected after the fit.
+        constants_s: predicted with the fitted constants alone.
+        after_s: expected after the fit: with what the constants left over of rows like it, this one included.
         interval_s: where the fitted prediction puts a measured step with 90 % probability.
     """
 
     name: str
     measured_s: float
     before_s: float
+    constants_s: float
     after_s: float
     interval_s: tuple[float, float]
 
@@ -58,12 +61,15 @@ def calibration_screen(
     """
     doubt = f"{len(suspicious)} of {len(rows)} rows are suspicious: correct or leave them out, and fit again"
     inside = sum(row.is_inside for row in rows)
+    note = f"{inside} of {len(rows)} measured steps lie in their 90 % interval"
+    if fitted.rest is not None:
+        note += "\nafter: the step that a plan expects, with what rows like it left over of the fitted constants"
     return (
-        Lines((calibration_headline(fitted),), mark="headline"),
+        Lines((calibration_headline(fitted, mean_after(rows)),), mark="headline"),
         *((Lines(tuple(suspicious), doubt, "warning"),) if suspicious else ()),
         Lines((f"saved in {saved}; `torchledger plan MODEL ... --constants {saved}` uses them",)),
         _constants(fitted, start),
-        _rows(rows, f"{inside} of {len(rows)} measured steps lie in their 90 % interval"),
+        _rows(rows, note),
         *assumed(assumptions),
     )
 
@@ -82,18 +88,28 @@ def suggestion_screen(names: Sequence[str], num_rows: int) -> tuple[Block, ...]:
     )
 
 
-def calibration_headline(fitted: Fitted) -> str:
-    """Errors before and after in one sentence."""
+def mean_after(rows: Sequence[RowFit]) -> float:
+    """Mean absolute relative error of what is expected of each row after the fit."""
+    return fmean(abs(row.after_s / row.measured_s - 1) for row in rows)
+
+
+def calibration_headline(fitted: Fitted, after: float) -> str:
+    """Errors before and after in one sentence.
+
+    Args:
+        fitted: the fitted constants; what is off with them alone, and where a row is foretold by the others.
+        after: the mean error of what is expected of the rows, that of the column `after`.
+    """
     rows = f"{fitted.num_rows} row{'s' if fitted.num_rows > 1 else ''}"
     if fitted.is_default:
         return (
             f"{rows}: the default constants are kept, mean absolute error of a step {format_percent(fitted.before)};"
             f" each row foretold by the others is {format_percent(fitted.held_out or 0.0)} off"
         )
-    alone = "" if fitted.held_out is None else f"; {format_percent(fitted.held_out)} where the others foretell each"
+    foretold = "" if fitted.held_out is None else f"; {format_percent(fitted.held_out)} where the others foretell each"
     return (
         f"{rows} fitted: mean absolute error of a step {format_percent(fitted.before)} before,"
-        f" {format_percent(fitted.after)} after{alone}"
+        f" {format_percent(after)} after ({format_percent(fitted.after)} by the constants alone){foretold}"
     )
 
 
@@ -125,7 +141,7 @@ def _rows(rows: Sequence[RowFit], note: str) -> Table:
         )
         for row in rows
     )
-    columns = ("<row", "measured", "before", "error", "fitted", "error ", "90 % interval")
+    columns = ("<row", "measured", "before", "error", "after", "error ", "90 % interval")
     return Table(columns, tuple(shown), "rows", note, optional=("before", "90 % interval", "error"))
 
 
