@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from torchledger.planner import PlanError
 from torchledger.planner.budget import Loss, law, laws, optimum
+from torchledger.planner.errors import NothingFits
 
 TABLE = Path(__file__).parents[1] / "published" / "compute_optimal.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
@@ -102,3 +103,16 @@ def test_an_unknown_law_lists_the_known():
     with pytest.raises(PlanError, match=r"approach-1.*replication"):
         law("kaplan")
     assert all(each.what and each.source and each.source in each.text for each in laws())
+
+
+@pytest.mark.parametrize("given", [{"flops": 1}, {"tokens": 1}])
+def test_less_than_a_parameter_is_no_optimum(given):
+    """√(1/120) is 0.09 of a parameter, and a token's optimum is 1/20 of one: neither is a run."""
+    with pytest.raises(NothingFits, match="of a parameter as its optimum: give more"):
+        optimum(law("20-tokens"), **given)
+
+
+def test_more_than_a_float_holds_is_told():
+    """120·N² of 1e260 parameters is no float."""
+    with pytest.raises(PlanError, match="too large to compute"):
+        optimum(law("20-tokens"), params=10**260)

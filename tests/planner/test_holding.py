@@ -86,6 +86,11 @@ def test_what_is_spread_is_said_in_the_arithmetic():
     assert len({Holding("nominal", 8, 80 * GB, state, level).spread_text for level in range(4)}) == 4
 
 
+def test_chips_are_counted_exactly():
+    """1e25 parameters of 16 bytes on 80 GB are 2e15 chips and not one more, which floats would make of it."""
+    assert Holding("nominal", 1, 80 * GB, state_bytes("fp32")).chips_needed(10**25) == 16 * 10**25 // (80 * GB)
+
+
 def test_the_share_needed_is_bytes_over_bytes():
     """70B in FP32 on eight 80 GB cards needs 1.75 times what is there."""
     holding = Holding("nominal", 8, 80 * GB, state_bytes("fp32"))

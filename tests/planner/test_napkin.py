@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchledger.planner import Contradiction, PlanError, Underdetermined, solve
+from torchledger.planner.budget import law
+from torchledger.planner.errors import NothingFits
 
 H100_DENSE = 989.4e12  # FLOP/s, dense BF16
 H100_LECTURE = 1979e12 / 2  # the data sheet's figure with 2:4 sparsity, halved
@@ -51,6 +53,66 @@ def test_chips_are_bought_whole():
     """A solved number of chips is rounded up, because the deadline must hold."""
     napkin = solve(params=70e9, tokens=15e12, days=30, mfu=0.4, peak_flops_per_s=H100_DENSE)
     assert napkin.num_chips == math.ceil(6 * 70e9 * 15e12 / (30 * 86400 * H100_DENSE * 0.4))
+
+
+@given(
+    exact=st.floats(min_value=0.001, max_value=3000),
+    params=st.integers(10**8, 10**12),
+    days=st.sampled_from((1, 3, 7, 14, 30, 60)),
+    mfu=st.sampled_from((0.3, 0.4, 0.5)),
+)
+def test_whole_chips_are_an_answer_however_far_they_are_rounded(exact, params, days, mfu):
+    """Chips rounded up are done sooner: days, speed and chip-hours are theirs, and nothing contradicts another."""
+    tokens = round(exact * days * 86400 * H100_DENSE * mfu / (6 * params)) or 1
+    napkin = solve(params=params, tokens=tokens, days=days, mfu=mfu, peak_flops_per_s=H100_DENSE)
+    flops = 6 * params * tokens
+    assert napkin.num_chips == max(1, math.ceil(flops / (days * 86400 * H100_DENSE * mfu) * (1 - 1e-10)))
+    assert napkin.days == pytest.approx(flops / (napkin.num_chips * H100_DENSE * mfu * 86400))
+    assert napkin.days <= days * (1 + 1e-9)
+    assert napkin.chip_hours == pytest.approx(flops / (3600 * H100_DENSE * mfu))
+    told = [line for line in napkin.assumptions if "chips are bought whole" in line]
+    assert len(told) == (napkin.days != days)
+
+
+def test_a_budget_of_broken_chips_keeps_its_hours():
+    """500 chip-hours in one day are 20.8 chips: 21 of them take 500/(24·21) days, and the bill is what was given."""
+    known = {"tokens": 1e12, "days": 1, "money": 1000.0, "price_per_chip_hour": 2.0, "peak_flops_per_s": 1e15}
+    napkin = solve(**known, mfu=0.5)
+    assert napkin.num_chips == math.ceil(500 / 24) == 21
+    assert napkin.days == pytest.approx(500 / (24 * 21))
+    assert napkin.chip_hours == 500
+    solved = solve(**known, params=500 * 3600 * 1e15 * 0.5 / 6e12)
+    assert solved.mfu == pytest.approx(0.5)
+
+
+def test_a_little_work_takes_one_chip():
+    """Less than a chip's work is one chip, not none."""
+    napkin = solve(params=70e9, tokens=1, days=30, mfu=0.4, peak_flops_per_s=H100_DENSE)
+    assert napkin.num_chips == 1
+    assert napkin.days == pytest.approx(6 * 70e9 / (H100_DENSE * 0.4 * 86400))
+
+
+@pytest.mark.parametrize("given", [{"tokens": 1e30, "days": 1 / 86400}, {"params": 1e12, "days": 1e-9}])
+def test_less_than_one_parameter_or_token_does_not_fit(given):
+    """8·989.4e12·0.4 FLOP/s for a second are no parameter on 1e30 tokens: what to give is told."""
+    with pytest.raises(NothingFits, match="less than one: give more chips"):
+        solve(**given, num_chips=8, mfu=0.4, peak_flops_per_s=H100_DENSE)
+
+
+def test_small_whole_answers_do_not_contradict_themselves():
+    """Rounded down, 2 of 2.87 parameters and 57 tokens are an answer, not a contradiction."""
+    known = {"days": 1 / 86400, "num_chips": 1, "mfu": 1e-12, "peak_flops_per_s": H100_DENSE}
+    napkin = solve(**known, law=law("20-tokens"))
+    assert (napkin.params, napkin.tokens) == (int((989.4 / 120) ** 0.5), int(20 * (989.4 / 120) ** 0.5)) == (2, 57)
+    assert solve(**known, params=100).tokens == int(989.4 / (6 * 100)) == 1
+
+
+def test_a_model_s_own_flops_do_not_contradict_a_law():
+    """The law's tokens come from 6·N; what they cost is the model's own FLOPs a token times them."""
+    known = {"params": 8e9, "num_chips": 512, "mfu": 0.4, "peak_flops_per_s": H100_DENSE}
+    napkin = solve(**known, flops_per_token=60e9, law=law("20-tokens"))
+    assert napkin.tokens == pytest.approx(20 * 8e9)
+    assert napkin.total_flops == pytest.approx(60e9 * 20 * 8e9)
 
 
 def test_a_price_gives_the_bill():

@@ -1,5 +1,8 @@
+import math
+
 import pytest
 
+from torchledger.planner.errors import NothingFits, PlanError
 from torchledger.planner.relation import Product, Term, propagate
 
 TERMS = {name: Term(name, name, "{:g}".format) for name in ("area", "width", "height", "volume", "depth")}
@@ -33,9 +36,29 @@ def test_two_unknowns_stay_unknown():
 
 def test_a_rounded_quantity_says_so():
     """Where a solved value is rounded up, the step shows both values."""
-    import math
-
     terms = {**TERMS, "width": Term("width", "width", str, math.ceil)}
     known = {"area": 10, "height": 4}
     assert propagate([AREA], known, terms) == ("width = 10 / 4 = 2.50, so 3",)
     assert known["width"] == 3
+
+
+def test_what_a_rounded_quantity_settles_is_solved_again():
+    """12 over a width rounded up to 5 is a height of 2.4: the height that was given was that of the broken width."""
+    terms = {**TERMS, "width": Term("width", "width", str, math.ceil, ("height",))}
+    known = {"area": 12.0, "height": 2.5}
+    propagate([AREA], known, terms)
+    assert known == {"area": 12.0, "width": math.ceil(12 / 2.5), "height": 12 / 5}
+
+
+def test_less_than_one_is_told_with_a_remedy():
+    """A whole quantity that comes out below one does not fit."""
+    terms = {**TERMS, "width": Term("width", "width", str, math.floor)}
+    with pytest.raises(NothingFits, match=r"width = 1 / 4 = 0.25, less than one: give more .*fewer height"):
+        propagate([AREA], {"area": 1, "height": 4}, terms)
+
+
+@pytest.mark.parametrize("known", [{"area": 1e300, "height": 1e-300}, {"width": 10**200, "height": 10**200}])
+def test_what_no_float_holds_is_told(known):
+    """Neither infinity nor a division by zero comes out, but the step that is too large."""
+    with pytest.raises(PlanError, match="too large or too small to compute"):
+        propagate([AREA], dict(known), TERMS)

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from torchledger.planner.errors import PlanError
+from torchledger.planner.errors import NothingFits, PlanError
 from torchledger.units import format_count, format_flops, format_number
 
 #: FLOPs of one parameter on one token, forward and backward.
@@ -123,6 +123,7 @@ def optimum(
 
     Raises:
         PlanError: none or several are given, or one is not above zero.
+        NothingFits: it is not enough for one parameter on one token.
 
     >>> found = optimum(law("20-tokens"), flops=5.76e23)
     >>> round(found.params / 1e9, 1), round(found.tokens / 1e12, 3)
@@ -140,18 +141,14 @@ def optimum(
     if not (math.isfinite(value) and value > 0):
         raise PlanError(f"{name} is {value}; it must be a finite number above zero")
     k, a = format_number(law.coefficient), format_number(law.exponent)
+    N, C, D = _at(law, name, value)
     if flops is not None:
-        N, C = law.params(flops), flops
         how = f"{law.formula} = {k} · ({format_flops(C)})^{a}"
     elif params is not None:
-        N, C = params, law.flops(params)
         how = f"FLOPs = (params / {k})^(1/{a}) = {format_flops(C)}"
     else:
         assert tokens is not None
-        N = law.params_for(tokens)
-        C = FLOPS_PER_PARAMETER_TOKEN * N * tokens
         how = f"params = ({k} · (6 · {format_count(tokens)})^{a})^(1/(1 - {a}))"
-    D = C / (FLOPS_PER_PARAMETER_TOKEN * N)
     model = format_count(round(N))
     steps = (
         how if params is not None else f"{how} = {model}",
@@ -160,6 +157,23 @@ def optimum(
         else f"FLOPs = 6 · {model} · {format_count(tokens)} = {format_flops(C)}",
     )
     return Optimum(law, N, D, C, None if law.loss is None else law.loss.at(N, D), steps)
+
+
+def _at(law: Law, name: str, value: float) -> tuple[float, float, float]:
+    """Parameters, FLOPs and tokens for one of the three."""
+    shown = f"{law.name} for {name} {value:.3g}"
+    try:
+        N = law.params(value) if name == "flops" else law.params_for(value) if name == "tokens" else value
+        C = value if name == "flops" else law.flops(N) if name == "params" else FLOPS_PER_PARAMETER_TOKEN * N * value
+    except OverflowError:
+        raise PlanError(f"{shown}: the run is too large to compute; give less") from None
+    D = C / (FLOPS_PER_PARAMETER_TOKEN * N)
+    if not (math.isfinite(C) and math.isfinite(D)):
+        raise PlanError(f"{shown}: the run is too large to compute; give less")
+    if min(N, D) < 1:
+        least = "parameter" if N < 1 else "token"
+        raise NothingFits(f"{shown} has {min(N, D):.2g} of a {least} as its optimum: give more {name}")
+    return N, C, D
 
 
 def laws() -> tuple[Law, ...]:

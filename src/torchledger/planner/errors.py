@@ -4,6 +4,7 @@ ValueError
 └── PlanError           a quantity that cannot be
     ├── Underdetermined too many quantities are open
     ├── Contradiction   the given quantities disagree
+    ├── NothingFits     what is given is not enough for one parameter, or for one token
     └── LayoutRefused   a layout that cannot be, with every rule that it breaks
 """
 
@@ -20,6 +21,10 @@ class Underdetermined(PlanError):
 
 class Contradiction(PlanError):
     """All quantities are given and they disagree; the message shows both sides."""
+
+
+class NothingFits(PlanError):
+    """What is given is not enough for one parameter, or for one token; the message says what to give more of."""
 
 
 class LayoutRefused(PlanError):

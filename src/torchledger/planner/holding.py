@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -132,12 +133,12 @@ class Holding:
         >>> Holding("nominal", 1, 80 * 10**9, state_bytes("fp32")).chips_needed(70e9)  # 70e9·16 / 80e9
         14
         """
-        parts = self.state.on_a_chip
-        fixed = params * sum(parts[self.shard_level :])
-        fixed += 0.0 if self.activations is None else self.activations.num_bytes(params)
+        parts = [Fraction(each) for each in self.state.on_a_chip]  # exact: floats may round over a whole number
+        fixed = Fraction(params) * sum(parts[self.shard_level :])
+        fixed += 0 if self.activations is None else Fraction(self.activations.num_bytes(params))
         if fixed >= self.bytes_per_chip:
             return 1 if self.shard_level == 0 and fixed == self.bytes_per_chip else None
-        return max(1, math.ceil(params * sum(parts[: self.shard_level]) / (self.bytes_per_chip - fixed)))
+        return max(1, math.ceil(Fraction(params) * sum(parts[: self.shard_level]) / (self.bytes_per_chip - fixed)))
 
     def share_needed(self, params: float) -> float:
         """The share of a chip's bytes that `params` parameters take; over 1 it does not fit."""

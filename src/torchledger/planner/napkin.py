@@ -27,6 +27,9 @@ from torchledger.units import (
 #: What a user may leave open, in the order in which an answer names them.
 QUANTITIES: tuple[str, ...] = ("params", "tokens", "days", "num_chips", "mfu")
 
+#: Those that a solved value is rounded to whole ones of.
+_WHOLE = ("params", "tokens", "num_chips")
+
 _FLOPS_ASSUMPTION = "FLOPs are 6 a parameter and token: 2 forward, 4 backward; attention's own FLOPs are left out"
 
 _SIX_N_D = Product("total_flops", ("params", "tokens"), 6, "6")
@@ -46,7 +49,8 @@ def _show_chips(n: float) -> str:
 
 
 def _ceil(x: float) -> float:
-    return math.ceil(round(x, 6))
+    """Up to a whole number, at least one, but not because a product of floats ended a last digit above it."""
+    return max(1, round(x) if abs(x - round(x)) <= 1e-10 * x else math.ceil(x))
 
 
 def _floor(x: float) -> float:
@@ -61,7 +65,7 @@ _TERMS: Mapping[str, Term] = MappingProxyType(
             Term("params", "parameters", format_count, _floor),
             Term("tokens", "tokens", lambda x: f"{format_count(x)} tokens", _floor),
             Term("days", "time", lambda x: f"{format_number(x)} days"),
-            Term("num_chips", "chips", _show_chips, _ceil),
+            Term("num_chips", "chips", _show_chips, _ceil, ("cluster_flops_per_s", "days")),
             Term("mfu", "MFU", format_number),
             Term("peak_flops_per_s", "peak", format_flops_per_s),
             Term("total_flops", "FLOPs", format_flops),
@@ -82,7 +86,8 @@ class Napkin:
     Attributes:
         params: parameters N.
         tokens: tokens D.
-        days: wall-clock days; `None` where only the product chips · days is known (a budget).
+        days: wall-clock days, of the whole number of chips where that was solved; `None` where only the product
+            chips · days is known (a budget).
         num_chips: chips; `None` likewise.
         mfu: model FLOPs utilisation, a share of the dense peak.
         peak_flops_per_s: dense peak of one chip in the format that the matmuls run in.
@@ -139,7 +144,7 @@ def solve(
         params: parameters N.
         tokens: training tokens D.
         days: wall-clock days.
-        num_chips: chips, solved upwards to a whole number.
+        num_chips: chips, solved upwards to a whole number, whose days the answer has.
         mfu: share of the peak, 0 to 1.
         money: the whole bill; needs a price, and may stand in place of another quantity.
         price_per_chip_hour: price of a chip for an hour.
@@ -152,6 +157,7 @@ def solve(
         PlanError: a quantity that is zero, negative, or an MFU that is no share.
         Underdetermined: more open quantities than equations; the message names them.
         Contradiction: everything is given and the two sides differ by more than 1 %.
+        NothingFits: what is given is not enough for one parameter, or for one token.
 
     >>> napkin = solve(params=70e9, tokens=15e12, num_chips=1024, mfu=0.5, peak_flops_per_s=989.4e12)
     >>> round(napkin.days)
@@ -170,8 +176,17 @@ def solve(
     _demand(known, given, law)
     _agree(products, known, given)
     solved = tuple(name for name in (*QUANTITIES, "money") if given[name] is None and name in known)
-    told = (() if flops_per_token else (_FLOPS_ASSUMPTION,), () if law is None else (law.text,), assumptions)
-    return _answer(known, currency, solved, arithmetic, tuple(line for lines in told for line in lines))
+    told = (() if flops_per_token else (_FLOPS_ASSUMPTION,), () if law is None else (law.text,))
+    assumed = (*told, _sooner(known, days), assumptions)
+    return _answer(known, currency, solved, arithmetic, tuple(line for lines in assumed for line in lines))
+
+
+def _sooner(known: Mapping[str, float], days: float | None) -> tuple[str, ...]:
+    """Whole chips are done before the days that were given: what the answer's time is then."""
+    if days is None or known["days"] == days:
+        return ()
+    told = f"chips are bought whole: {_show_chips(known['num_chips'])} take {format_number(known['days'], 4)} days"
+    return (f"{told} of the {format_number(days, 4)} that are given, and chip-hours are those",)
 
 
 def _products(known: dict[str, float], flops_per_token: float | None) -> tuple[Product, ...]:
@@ -198,9 +213,10 @@ def _follow(law: Law, known: dict[str, float]) -> tuple[str, ...]:
     if name is None:
         return ()
     found = optimum(law, **{"flops" if name == "total_flops" else name: known[name]})
-    known.setdefault("params", _floor(found.params))
-    known.setdefault("tokens", _floor(found.tokens))
-    known.setdefault("total_flops", found.flops)
+    known.setdefault("params", max(1, _floor(found.params)))
+    known.setdefault("tokens", max(1, _floor(found.tokens)))
+    if "flops_per_token" not in known:  # a model's own FLOPs a token are not the law's 6·N
+        known.setdefault("total_flops", found.flops)
     return found.arithmetic
 
 
@@ -262,23 +278,18 @@ def _demand(known: Mapping[str, float], given: Mapping[str, float | None], law: 
 
 
 def _agree(products: tuple[Product, ...], known: Mapping[str, float], given: Mapping[str, float | None]) -> None:
-    """Raise where given quantities contradict each other. Solved chips are rounded up, so they are taken out."""
+    """Raise where given quantities contradict each other, by more than a solved one was rounded."""
     for product in products:
         if any(name not in known for name in product.names):
             continue
-        if "num_chips" in product.names and given["num_chips"] is None:
+        whole = [name for name in _WHOLE if name in product.names and given[name] is None]
+        if any(abs(product.solve(name, known) - known[name]) <= 1 for name in whole):
             continue
         left = known[product.result]
         right = product.solve(product.result, known)
         if abs(left - right) > 0.01 * max(left, right):
-            name = next(
-                (
-                    n
-                    for n in ("days", "num_chips", "mfu", "tokens", "params")
-                    if given[n] is not None and n in product.names
-                ),
-                product.result,
-            )
+            askable = ("days", "num_chips", "mfu", "tokens", "params", "money")
+            name = next(name for name in askable if given[name] is not None and name in product.names)
             term = _TERMS[name]
             raise Contradiction(
                 f"every quantity is given and they disagree: {term.text} is given as {term.show(known[name])},"

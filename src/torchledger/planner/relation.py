@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 
+from torchledger.planner.errors import NothingFits, PlanError
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -20,12 +22,15 @@ class Term:
         text: its name in a sentence (`chips`).
         show: its value as text (`1,024 chips`).
         rounded: what a solved value becomes (whole chips are bought, so they are rounded up).
+        settles: quantities that were those of the broken value, and are solved again from the one rounded up (whole
+            chips are done sooner).
     """
 
     name: str
     text: str
     show: Callable[[float], str]
     rounded: Callable[[float], float] = float
+    settles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,10 @@ def propagate(
     """Fill `known` with everything the products give, and say how, one line a step.
 
     Products are tried in order, from the first again after each success, so an earlier one is the preferred way.
+
+    Raises:
+        NothingFits: a quantity that is whole comes out below one.
+        PlanError: a quantity comes out larger or smaller than a float holds.
     """
     products = tuple(products)
     steps: list[str] = []
@@ -83,11 +92,30 @@ def propagate(
             return tuple(steps)
         product, (name,) = ready
         term = terms[name]
-        exact = product.solve(name, known)
         explanation = product.explain(name, known, terms)
+        exact = _solved(product, name, known, explanation)
         known[name] = term.rounded(exact)
+        if known[name] <= 0:
+            others = ", ".join(terms[each].text for each in product.factors if each != name)
+            raise NothingFits(
+                f"{explanation} = {exact:.2g}, less than one: give more chips, more days or more money, or fewer"
+                f" {others}"
+            )
+        if known[name] > exact * (1 + 1e-9):
+            for other in term.settles:
+                known.pop(other, None)
         up = known[name] - exact > 0.005
         steps.append(f"{explanation} = {f'{exact:,.2f}, so ' if up else ''}{term.show(known[name])}")
+
+
+def _solved(product: Product, name: str, known: Mapping[str, float], explanation: str) -> float:
+    try:
+        exact = float(product.solve(name, known))
+    except (OverflowError, ZeroDivisionError):
+        exact = math.inf
+    if not 0 < exact < math.inf:
+        raise PlanError(f"{explanation} is too large or too small to compute; give amounts of a run that can be")
+    return exact
 
 
 def _open(product: Product, known: Mapping[str, float]) -> tuple[str, ...]:
