@@ -27,7 +27,7 @@ def test_a_price_of_the_command_line_keeps_its_currency():
 def test_a_price_of_a_file_is_the_chips_own(tmp_path):
     """A chip without a price is an error that names those with one."""
     path = tmp_path / "p.toml"
-    path.write_text('[file]\ndate = "d"\nsource = "s"\n[h100]\nprice = 2\n', encoding="utf-8")
+    path.write_text('[file]\ndate = "2026-11-30"\nsource = "s"\n[h100]\nprice = 2\n', encoding="utf-8")
     assert read_terms({"prices": path}, H100).run.price_per_chip_hour == 2
     with pytest.raises(PlanError, match="none for B200"):
         read_terms({"prices": path}, get("b200"))

@@ -14,13 +14,26 @@ def test_what_a_source_does_not_tell_is_unknown(text):
 
 @pytest.mark.parametrize(
     ("column", "text", "words"),
-    [("tp", "0", "at least 1"), ("tp", "two", "cannot read"), ("step_time_s", "-1", "more than 0")],
+    [
+        ("tp", "0", "at least 1"),
+        ("tp", "two", "cannot read"),
+        ("step_time_s", "-1", "more than 0"),
+        ("step_time_s", "1,2", "write a point"),
+    ],
 )
 def test_a_wrong_number_is_noted(column, text, words):
     """Reading goes on with nothing in its place."""
     cells = Cells({column: text})
     assert (cells.whole if column == "tp" else cells.number)(column) is None
     assert words in cells.mistakes[0][1]
+
+
+def test_a_comma_in_a_cell_groups_three_digits():
+    """`1,234.5` is a number, `1,2` is none (it may be 1.2, and is not 12), and the other cells are read on."""
+    cells = Cells({"step_time_s": "1,2", "tokens_per_s_per_gpu": "1,234.5", "memory_gib": "1234,567"})
+    names = ("step_time_s", "tokens_per_s_per_gpu", "memory_gib")
+    assert [cells.number(name) for name in names] == [None, 1234.5, None]
+    assert [column for column, _ in cells.mistakes] == ["step_time_s", "memory_gib"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def test_a_file_gives_prices_by_any_name_of_a_chip(tmp_path):
 
 def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
     """An unknown chip, a price that is none, a field that is none, a missing day and source: one message."""
-    text = '[h1oo]\nprice = 2\ndate = "d"\nsource = "s"\n[h100]\nprice = -2\npirce = 3\n[b200]\nprice = "2 apples"\n'
+    text = '[h1oo]\nprice = 2\ndate = 2026-11-30\nsource = "s"\n'
+    text += '[h100]\nprice = -2\npirce = 3\n[b200]\nprice = "2 apples"\n'
     with pytest.raises(BadPrices) as caught:
         read_prices(_file(tmp_path, text))
     for words in ("[h1oo] no chip is named", "[h100] price: -2 is no price", "pirce: is no field", "[b200] price"):
@@ -50,8 +51,9 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
         ("", "has no chip"),
         ("h100 = 2.8", r"\[h100\] stands outside"),
         ("file = 3\n", "file: must be a table"),
-        ('[h100]\nprice=1\ndate="d"\nsource="s"\ncurrency=3', "currency: 3 is no text"),
-        ('[file]\ndate="d"\nsource="s"\n[h100]\nprice=1\n["H100 SXM"]\nprice=2', "second name of a chip"),
+        ('[h100]\nprice=1\ndate="2026-11-30"\nsource="s"\ncurrency=3', "currency: 3 is no text"),
+        ('[h100]\nprice=1\ndate="notadate"\nsource="s"', "date: 'notadate' is no day; write the day"),
+        ('[file]\ndate="2026-11-30"\nsource="s"\n[h100]\nprice=1\n["H100 SXM"]\nprice=2', "second name of a chip"),
     ],
 )
 def test_a_file_that_is_none_says_why(tmp_path, text, words):

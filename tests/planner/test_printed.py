@@ -39,6 +39,21 @@ def test_another_unit_keeps_the_digits():
     assert read_printed("653.4").times(1e12) == Printed(653.4e12, 0.05e12, "653.4")
 
 
+@pytest.mark.parametrize("text", ["218,4", "30,8%", "1,23", "1234,567", "1,234,5", "1.234,5k"])
+def test_a_comma_groups_three_digits_or_is_refused(text):
+    """A decimal comma is not read as a number ten times as large: the message says to write a point."""
+    with pytest.raises(PlanError, match=r"comma that groups no three digits; write a point"):
+        read_printed(text)
+    assert read_printed("1,234,567.5").value == 1234567.5
+
+
+@pytest.mark.parametrize("text", ["1e41", "1e400", "1e-41"])
+def test_a_figure_that_no_machine_has_is_refused(text):
+    """Figures are bounded, so that products of them are floats."""
+    with pytest.raises(PlanError, match="no figure of a machine"):
+        read_printed(text)
+
+
 @pytest.mark.parametrize("text", ["", "fast", "-3", "0", "1 2", "12q", "NaN"])
 def test_what_is_no_figure_is_refused(text):
     """The message shows how figures are written."""

@@ -94,6 +94,7 @@ _PRECISIONS = (
 )
 
 _UNTOLD = re.compile(r"^(|-|\?|unstated.*|unknown|see .*|n/?a)$", re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?([eE][+-]?[0-9]+)?$")
 _ON = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
 
 
@@ -151,9 +152,12 @@ class Cells:
         return number
 
     def number(self, column: str) -> float | None:
-        """A positive number; nothing where the cell is empty or wrong (which is noted)."""
+        """A positive number, commas grouping three digits; nothing where the cell is empty or wrong (noted)."""
         text = self.text(column)
         if not text:
+            return None
+        if "," in text and not _GROUPED.match(text):
+            self.fail(column, f"{text!r} has a comma that groups no three digits; write a point for decimals: 1.2")
             return None
         try:
             value = float(text.replace(",", "").replace("_", ""))

@@ -130,6 +130,8 @@ def _read(name: str, row: Any, shared: Mapping[str, Any]) -> Iterator[str | tupl
         mistakes.append(str(error))
     amount, currency = _amount(told.get("price"), told.get("currency", "USD"), mistakes)
     date, source = (_text(told.get(field), field, mistakes) for field in ("date", "source"))
+    if date and not _is_day(date):
+        mistakes.append(f"date: {date!r} is no day; write the day the price was read, 2026-11-30")
     if mistakes:
         yield from mistakes
     else:
@@ -151,6 +153,14 @@ def _amount(price: Any, currency: Any, mistakes: list[str]) -> tuple[float, str]
         mistakes.append(f"price: {missing}; write what one chip costs for an hour, 2.80")
         return 0.0, currency
     return float(price), currency
+
+
+def _is_day(text: str) -> bool:
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(value: Any, field: str, mistakes: list[str]) -> str:
