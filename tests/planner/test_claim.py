@@ -145,3 +145,49 @@ def test_an_audit_needs_a_speed():
     """A utilisation alone has nothing to be held against."""
     with pytest.raises(PlanError, match="--tokens-per-s"):
         audit(preset("gpt2"), 1024, H100, "bf16", Claim(mfu=read_printed("50%")))
+
+
+@pytest.mark.parametrize(
+    ("chip", "model", "tflops", "mfu"),
+    [
+        ("h100", "llama-3.1-405b", "430", "43.46%"),
+        ("h100", "llama-3.1-405b", "430", "43%"),
+        ("a100", "gpt-3-175b", "148", "47%"),
+    ],
+)
+def test_flops_over_the_peak_are_the_printed_mfu(chip, model, tflops, mfu):
+    """430/989.4 = 43.46 % and 148/312 = 47.4 %: where a speed is in TFLOP/s, no convention is needed to confirm it."""
+    claim = Claim(None, read_printed(tflops).times(1e12), read_printed(mfu))
+    found = audit(preset(model), 2048, get(chip), "bf16", claim)
+    assert [(each.conventions, each.peak, each.num_changes) for each in found.explanations] == [
+        (("the printed TFLOP/s",), found.peak, 0)
+    ]
+    assert found.explanations[0].value == pytest.approx(float(tflops) * 1e12 / get(chip).peak("bf16"))
+
+
+def test_flops_over_another_peak_name_it():
+    """148/624 = 23.7 %: the peak with structured sparsity; 148 TFLOP/s are 31 % by no peak at all."""
+    spec, rate = preset("gpt-3-175b"), read_printed("148").times(1e12)
+    sparse = audit(spec, 2048, get("a100"), "bf16", Claim(None, rate, read_printed("24%"))).explanations
+    assert ["sparsity" in each.peak.what and each.num_changes == 1 for each in sparse] == [True]
+    assert audit(spec, 2048, get("a100"), "bf16", Claim(None, rate, read_printed("31.0%"))).explanations == ()
+
+
+def test_a_near_miss_names_the_nearest_convention():
+    """3321/7397 is 0.06 % below Megatron-Core 2025's FLOPs of a token: no convention gives it, and that one nearly."""
+    spec = preset("llama-3-70b")
+    claim = Claim(read_printed("7397"), read_printed("3321").times(1e12))
+    told = next(each for each in audit(spec, 8192, get("gb300"), "nvfp4", claim).findings if "a token" in each)
+    off = FORMULAS["Megatron-Core 2025"][2](spec, 8192) / (3321e12 / 7397) - 1
+    assert 0.0005 < off < 0.0007
+    assert "no convention gives for this model; nearest is Megatron-Core 2025, 0.057" in told
+
+
+def test_a_utilisation_that_nothing_gives_has_a_nearest_convention():
+    """Of a speed whose MFU by 6N is 1 % off the printed one, 6N is named with how far off it is."""
+    spec, share = preset("gpt2"), 1.01 * FORMULAS["6N"][2](preset("gpt2"), 1024) * 1e5 / PEAK
+    claim = Claim(Printed(1e5, 0.05), None, Printed(share, share * 1e-5))
+    told = [each for each in audit(spec, 1024, H100, "bf16", claim).findings if "nearest" in each]
+    assert len(told) == 1
+    assert "MFU" in told[0]
+    assert "nearest is 6N, 0.990 % less" in told[0]

@@ -58,7 +58,8 @@ class Explanation:
 
     Attributes:
         figure: `MFU` or `HFU`.
-        conventions: those that give it, all by the same peak and model.
+        conventions: those that give it, all by the same peak and model; `the printed TFLOP/s` where no tokens/s are
+            claimed that a convention could turn into FLOP/s.
         peak: what the speed is divided by.
         variant: the model that was counted.
         value: the utilisation that it gives (of the first convention).
@@ -121,6 +122,7 @@ def audit(spec: ModelSpec, sequence_length: int, chip: Chip, number_format: str,
     findings = (
         *wrong,
         *_implied(spec, sequence_length, chip, number_format, claim),
+        *_missed((*rows, *hardware), explanations, claim, peak),
         *_misshapen(spec, explanations),
     )
     return Audit(rows, hardware, peak, explanations, findings, not wrong)
@@ -149,13 +151,17 @@ def _explain(
     spec: ModelSpec, sequence_length: int, chip: Chip, number_format: str, claim: Claim
 ) -> Iterator[Explanation]:
     """Ways to the printed utilisation, from the plain one to those with most changed; only the plainest are given."""
-    if claim.tokens_per_s is None or (claim.mfu is None and claim.hfu is None):
+    over = peaks(chip, number_format)
+    if claim.tokens_per_s is None:
+        assert claim.flops_per_s is not None
+        yield from _divided(claim, claim.flops_per_s, over, Variant("", spec))
+        return
+    if claim.mfu is None and claim.hfu is None:
         return
     counted = tuple(
         (each, model_readings(each.spec, sequence_length), hardware_readings(each.spec, sequence_length, _KINDS))
         for each in variants(spec)
     )
-    over = peaks(chip, number_format)
     for figure, printed in (("MFU", claim.mfu), ("HFU", claim.hfu)):
         if printed is None:
             continue
@@ -168,6 +174,18 @@ def _explain(
             if same not in told or not each.peak.is_own:  # the right peak's rounded neighbours say nothing new
                 yield each
             told.add(same)
+
+
+def _divided(claim: Claim, rate: Printed, over: tuple[Peak, ...], variant: Variant) -> Iterator[Explanation]:
+    """The printed FLOP/s over each peak that makes them the printed utilisation; only the right one where it does."""
+    for figure, printed in (("MFU", claim.mfu), ("HFU", claim.hfu)):
+        if printed is None:
+            continue
+        values = [(peak, rate.value / peak.flops_per_s) for peak in over]
+        found = [(peak, value) for peak, value in values if printed.is_reproduced_by(value, rate.relative)]
+        right = [each for each in found if each[0].is_own][:1]
+        for peak, value in right or found:
+            yield Explanation(figure, ("the printed TFLOP/s",), peak, variant, value, int(not peak.is_own))
 
 
 def _ways(
@@ -230,5 +248,24 @@ def _implied(spec: ModelSpec, sequence_length: int, chip: Chip, number_format: s
         implied, slack = rate.value / tokens.value, rate.relative + tokens.relative
         readings = (*model_readings(spec, sequence_length), *hardware_readings(spec, sequence_length, _KINDS))
         close = [each.name for each in readings if abs(each.flops_per_token / implied - 1) <= slack]
-        told = ", ".join(close) if close else "which no convention gives for this model"
+        told = ", ".join(close) if close else f"which no convention gives for this model; {_nearest(readings, implied)}"
         yield f"TFLOP/s over tokens/s is {format_flops(implied)} a token: {told}"
+
+
+def _missed(rows: tuple[Row, ...], explanations: tuple[Explanation, ...], claim: Claim, peak: Peak) -> Iterator[str]:
+    """Where nothing gives a printed utilisation: the convention that comes nearest to it, and how near."""
+    rate = claim.tokens_per_s
+    for figure, printed in (("MFU", claim.mfu), ("HFU", claim.hfu)):
+        if rate is None or printed is None or any(each.figure == figure for each in explanations):
+            continue
+        readings = [row.reading for row in rows if figure == "HFU" or row.reading.recompute == "none"]
+        told = _nearest(readings, printed.value * peak.flops_per_s / rate.value)
+        yield f"{figure} {format_percent(printed.value)} is given by no convention over {peak.what}; {told}"
+
+
+def _nearest(readings: Iterable[Reading], flops_per_token: float) -> str:
+    """The convention that comes nearest to so many FLOPs a token, and how far off it is."""
+    nearest = min(readings, key=lambda each: abs(each.flops_per_token / flops_per_token - 1))
+    off = nearest.flops_per_token / flops_per_token - 1
+    way = "more" if off > 0 else "less"
+    return f"nearest is {nearest.name}, {format_percent(abs(off))} {way} ({format_flops(nearest.flops_per_token)})"

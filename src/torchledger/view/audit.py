@@ -42,6 +42,13 @@ def headline(model: str, chips: str, found: Audit, claim: Claim) -> str:
     if not shares:
         assert claim.flops_per_s is not None
         share = claim.flops_per_s.value / found.peak.flops_per_s
+        right = [each for each in found.explanations if each.num_changes == 0]
+        if printed is not None and right:
+            whose = "the printed TFLOP/s" if printed.text else "its FLOP/s"
+            return (
+                f"{model} on {chips}: {_show(printed)} is what {whose} are of {right[0].peak.what},"
+                " whatever convention they were counted by"
+            )
         return (
             f"{model} on {chips}: {format_percent(share)} of the peak, whatever convention its FLOP/s were counted by"
         )
@@ -63,6 +70,8 @@ def _explained(explanations: Sequence[Explanation], claim: Claim) -> tuple[Block
         return ()
     if not explanations:
         told = "no convention, peak, recompute or usual mistake gives it; was it this speed, model and sequence length?"
+        if claim.tokens_per_s is None:
+            told = "the printed TFLOP/s over no peak that is known here give it; was it this speed and this chip?"
         return (Lines((told,), "what gives the printed figure"),)
     return (Lines(tuple(each.text for each in explanations), "what gives the printed figure"),)
 
