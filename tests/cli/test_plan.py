@@ -62,6 +62,27 @@ def test_a_chip_without_a_number_asks_for_it(ask):
     assert answer["solved"] == ["num_chips"]
 
 
+@pytest.mark.parametrize("asked", [("--solve", "chips"), ("--chips", "?")])
+@pytest.mark.parametrize(("work", "days", "number"), [("7B 140B", 30, 6), ("124M 1B", 1, 1), ("70B 1", 30, 1)])
+def test_few_chips_are_an_answer_however_far_they_are_rounded(ask, asked, work, days, number):
+    """6·7e9·140e9/(30·86400·989.4e12·0.4) = 5.73 are 6 chips, whose days are fewer than those given, and said to be."""
+    params, tokens = work.split()
+    words = ("--params", params, "--tokens", tokens, "--days", days, "--on", "h100", "--mfu", "0.4", "--json")
+    told = ask("plan", *asked, *words).json
+    answer = told["answer"]
+    assert answer["num_chips"] == number
+    assert answer["days"] == pytest.approx(answer["total_flops"] / (number * 989.4e12 * 0.4 * 86400))
+    assert answer["days"] < days == told["question"]["days"]
+    assert any("chips are bought whole" in line for line in told["assumptions"])
+
+
+def test_the_same_number_of_chips_may_be_said_twice(ask):
+    """`--chips 8` beside `h100x8` is no contradiction; beside a known cluster it is its size."""
+    words = ("--params", "7B", "--tokens", "1T", "--json")
+    for on, number in (("h100x8", 8), ("h100", 8), ("dgx-h100", 16)):
+        assert ask("plan", *words, "--on", on, "--chips", number).json["answer"]["num_chips"] == number
+
+
 def test_an_assumed_mfu_is_said(ask):
     """Without an MFU, that of published runs on the chip in the format is taken, and the answer says so and why."""
     for precision in ("bf16", "fp8"):
@@ -103,6 +124,44 @@ def test_a_budget_gives_the_largest_model(ask):
         ((*LLAMA, "--pue", "0.5"), 2, "PUE is 0.5"),
         ((*LLAMA, "--goodput", "1.5"), 2, "goodput is 1.5"),
         ((*LLAMA, "--tp", "8"), 2, "--tp goes with a MODEL"),
+        (
+            ("gpt2", "--on", "h100x8", "--dp", "8", "--mfu", "0.4"),
+            2,
+            "--dp goes with a layout, and --mfu asks for none",
+        ),
+        (("gpt2", "--on", "h100x8", "--dp", "8", "--solve", "days"), 2, "and --solve days asks for none"),
+        (
+            ("gpt2", "--napkin", "--on", "h100x8", "--tokens", "1B", "--sequence", "0"),
+            2,
+            "--sequence: must be at least",
+        ),
+        (("gpt2", "--napkin", "--on", "h100x8", "--tokens", "1B", "--sequence", "4096"), 2, "1024 learned positions"),
+        (("gpt2", "--napkin", "--on", "h100x8", "--sequence", "1e200"), 2, "at most 1e+15"),
+        (
+            ("--params", "7B", "--tokens", "1T", "--on", "h100x8", "--chips", "16"),
+            2,
+            "'h100x8' says 8 chips and --chips 16",
+        ),
+        (("--params", "7B", "--tokens", "1T", "--on", "dgx-h100x8", "--chips", "16"), 2, "leave one of the two out"),
+        (("gpt2", "--on", "h100x8", "--chips", "16"), 2, "'h100x8' says 8 chips and --chips 16"),
+        (("gpt2", "--on", "h100x8", "--tokens", "0"), 2, "--tokens: must be at least 1, is 0"),
+        (("gpt2", "--on", "h100", "--chips", "0"), 2, "--chips: must be at least 1, is 0"),
+        (("--solve", "params", "--on", "h100", "--chips", "0"), 2, "--chips is 0; it must be above zero"),
+        (("--params", "7B", "--tokens", "1T", "--on", "h100", "--chips", "1e250"), 2, "at most 1e+60"),
+        (
+            ("--solve", "params", "--tokens", "1e30", "--days", "1s", "--on", "h100x8", "--mfu", "0.4"),
+            3,
+            "give more chips",
+        ),
+        (
+            ("--solve", "tokens", "--params", "1e12", "--days", "1e-9", "--on", "h100x8", "--mfu", "0.4"),
+            3,
+            "less than one",
+        ),
+        ((*LLAMA, "--zero", "1"), 2, "--zero says nothing of time"),
+        ((*LLAMA, "--law", "approach-1"), 2, "--law says nothing without --compute-optimal"),
+        ((*LLAMA, "--sequence", "1024"), 2, "--sequence says nothing without a MODEL"),
+        (("--solve", "params", "--on", "h100x8", "--mfu", "0.4"), 2, "--mfu says nothing where memory alone answers"),
         ((*LLAMA, "--tflops", "400"), 2, "--tflops goes with --audit-mfu"),
         ((*LLAMA, "--flops", "1e24"), 2, "--flops is a budget"),
         ((*LLAMA, "--compute-optimal"), 2, "nothing is left for --compute-optimal"),

@@ -85,6 +85,24 @@ def test_a_log_of_a_run_is_read(ask, tmp_path):
     assert "no rows of steps" in ask(*words).err
 
 
+def test_flops_over_the_peak_confirm_a_printed_mfu(ask):
+    """430 of 989.4 TFLOP/s are 43.46 %: the screen says so, and not that nothing gives it; 31 % of them are nothing."""
+    words = ("plan", "llama-3.1-405b", "--audit-mfu", "--on", "h100x8192", "--tflops", "430", "--printed-mfu")
+    out = ask(*words, "43.46%").out
+    assert "43.46% is what the printed TFLOP/s are of the dense bf16 peak of H100 SXM" in out
+    assert "no convention" not in out
+    assert "over no peak that is known here give it" in ask(*words, "31.0%").out
+
+
+def test_rows_of_a_log_without_tokens_are_passed_over(ask, tmp_path):
+    """A step of no tokens has no speed."""
+    path = tmp_path / "metrics.jsonl"
+    rows = [{"kind": "step", "tokens": tokens, "seconds": 2} for tokens in (0, 8192)] + [{"kind": "step", "seconds": 1}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = ask("plan", "gpt2", "--audit-mfu", "--on", "h100", "--log", path, "--json").json
+    assert told["question"]["tokens_per_s"] == 8192 / 2
+
+
 def test_hfu_shows_recompute_too(ask):
     """With a printed HFU the table of hardware FLOPs stands below."""
     words = ("--on", "h100", "--tokens-per-s", "9000", "--printed-hfu", "60%")
@@ -110,6 +128,20 @@ def test_flops_alone_are_turned_into_tokens(ask):
         (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "fast"), "no printed figure"),
         (("gpt2", "--audit-mfu", "--on", "v100", "--tokens-per-s", "9"), "does not run bf16"),
         (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--tp", "2"), "--tp"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--zero", "2"), "--audit-mfu asks for none"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--sequence", "0"), "--sequence: must be at"),
+        (
+            ("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--sequence", "2048"),
+            "1024 learned positions",
+        ),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--step-time", "3", "--batch", "0"), "--batch: must be at least 1"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "218,4/chip"), "write a point"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--printed-mfu", "30,8%"), "write a point"),
+        (("gpt2", "--audit-mfu", "--on", "h100x8", "--tokens-per-s", "9", "--chips", "16"), "says 8 chips"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--chips", "0"), "at least 1"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--chips", "?"), "at least 1"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "9", "--price", "$2"), "--price says nothing in an"),
+        (("gpt2", "--audit-mfu", "--on", "h100", "--tokens-per-s", "1e300"), "no figure of a machine"),
     ],
 )
 def test_a_wrong_question_has_a_remedy(ask, words, message):

@@ -58,6 +58,23 @@ def test_the_fewest_chips_that_hold_a_model(ask):
 
 
 @pytest.mark.parametrize(
+    ("words", "named", "unnamed"),
+    [
+        ((), "fewer --tokens-per-chip than 8,192", "--zero 3"),
+        (("--zero", "1"), "--zero 3 spreads the whole state and --activations recomputed", "only"),
+    ],
+)
+def test_what_would_help_is_named_and_what_is_so_already_is_not(ask, words, named, unnamed):
+    """70B's kept activations of 8,192 tokens are larger than a chip at level 3, where --zero 3 would change nothing."""
+    base = ("plan", "--solve", "chips", "--params", "70B", "--on", "h100", "--activations", "kept")
+    answer = ask(*base, *words)
+    assert answer.code == 3
+    assert named in answer.err
+    assert unnamed not in answer.err
+    assert ask(*base, "--tokens-per-chip", "256").code == 0
+
+
+@pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (("--solve", "chips", "--params", "70B", "--on", "h100", "--zero", "1"), 3, "no number of chips holds it"),

@@ -108,6 +108,13 @@ def test_failures_of_a_whole_cluster_are_of_one_size(ask, question):
     assert ask(*question, "--sizes", "4", "--failure-every", "12h").code == 0
 
 
+def test_sizes_have_the_number_that_is_said_beside_them(ask, question):
+    """`--on ...x4 --sizes 2,8` says two things of the chips; with 4 among the sizes, or no number, it says one."""
+    answer = ask(*question, "--sizes", "2,8")
+    assert answer.code == 2
+    assert "--sizes: has no 4" in answer.err
+
+
 def test_precision_and_offload_are_axes(ask, question):
     """Either option searches; points multiply with its choices, and the screen names what a layout has of them."""
     alone = ask(*question, "--json").json["answer"]["search"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,11 +13,15 @@ from torchledger.cli.lazy import importing
 from torchledger.cli.napkin_options import AUDIT_NAMES, audit_options, napkin_options
 from torchledger.cli.output import json_option
 from torchledger.cli.plan_options import given_layout_options, layout_options
-from torchledger.cli.question import kind_of_question
+from torchledger.cli.question import Kind, kind_of_question, what_makes_it
 from torchledger.cli.terms import run_options
 
-#: Options of a layout that mean something on a napkin or in an audit too.
-_SHARED = {"--zero", "--sequence", "--batch"}
+#: Options of a layout that other kinds of questions read, too.
+_SHARED: Mapping[Kind, frozenset[str]] = {
+    "audit": frozenset({"--sequence", "--batch"}),
+    "napkin": frozenset({"--sequence", "--zero"}),
+    "optimum": frozenset(),
+}
 
 
 @click.command(
@@ -60,7 +65,10 @@ def command(model: str | None, as_json: bool, **options: Any) -> None:
 
         answer_layout(model, options, as_json=as_json)
         return
-    _refuse([flag for flag in given_layout_options(options) if flag not in _SHARED], "a MODEL and no napkin")
+    needs = "a MODEL and no napkin"
+    if model is not None:
+        needs = f"a layout, and {what_makes_it(kind, options)} asks for none: leave one of the two out"
+    _refuse([flag for flag in given_layout_options(options) if flag not in _SHARED[kind]], needs)
     if kind == "audit":
         from torchledger.cli.plan_audit import answer_audit
 
@@ -68,7 +76,7 @@ def command(model: str | None, as_json: bool, **options: Any) -> None:
     elif kind == "optimum":
         from torchledger.cli.plan_optimum import answer_optimum
 
-        answer_optimum(options, as_json=as_json)
+        answer_optimum(model, options, as_json=as_json)
     else:
         from torchledger.cli.plan_napkin import answer_napkin
 

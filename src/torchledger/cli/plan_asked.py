@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from torchledger import config, machine, spec
 from torchledger.cli.asked import recipe_of
 from torchledger.cli.cluster import read_on
@@ -34,10 +32,13 @@ NO_LAYOUT = frozenset({"stack", "micro_batch_size", "overlap_data", "overlap_ten
 #: Options that ask for a search even of a layout that is given.
 _SEARCHING = ("search", "sizes", "search_precision", "search_offload")
 #: Options of the napkin that a layout answers itself, or has other words for.
-NAPKIN_ALONE = ("params", "days", "money", "peak", "gradients", "flops", "law", "activations", "tokens_per_chip")
+NAPKIN_ALONE = (
+    *("params", "days", "money", "mfu", "solve", "peak", "gradients", "flops"),
+    *("compute_optimal", "law", "activations", "tokens_per_chip"),
+)
 #: Tables of a question's file beside its model.
 _ROOMS = ("recipe", "strategy", "cluster")
-_NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with --napkin"
+_NAPKIN_S = "says nothing of a layout; leave it out, or ask the napkin with MODEL and --napkin"
 #: Words of the napkin's that a recipe has two fields for; 0.9 is the momentum of nearly all who use one.
 _OPTIMIZERS: Mapping[str, dict[str, Any]] = {"sgd-momentum": {"kind": "sgd", "momentum": 0.9}}
 #: Fields of a recipe that rules of a layout divide, and what stands for them where they make no sense: 1 is a divisor
@@ -52,7 +53,12 @@ _SHARED = {
     "cluster.on": "cluster",
     "cluster.chips": "num_chips",
 }
-_FLAGS = {**{each.place: each.flag for each in FIELDS}, "cluster.on": "--on", "recipe.num_tokens": "--tokens"}
+_FLAGS = {
+    **{each.place: each.flag for each in FIELDS},
+    "cluster.on": "--on",
+    "cluster.chips": "--chips",
+    "recipe.num_tokens": "--tokens",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +178,9 @@ def _table(options: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, dic
             except ValueError as error:
                 mistakes.append((each.flag, str(error)))
     for place, value in values.items():
-        if value is not None:
+        if value == 0 and place in {"cluster.chips", "recipe.num_tokens"}:  # in a file, 0 is not given
+            mistakes.append((place, "must be at least 1, is 0; leave it out where it is open"))
+        elif value is not None:
             room, name = place.split(".")
             table[room][name] = value
     if options.get("optimizer") is not None:
@@ -384,10 +392,3 @@ def _refuse(mistakes: Iterable[Mistake]) -> None:
 def _told(mistakes: Iterable[Mistake]) -> ConfigError:
     """The message with all mistakes, each by the flag that sets its field."""
     return ConfigError("plan", list(dict.fromkeys((_FLAGS.get(place, place), message) for place, message in mistakes)))
-
-
-def typed_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that somebody typed: the napkin's defaults are not a layout's."""
-    context = click.get_current_context()
-    typed = {click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT}
-    return {name: value for name, value in options.items() if context.get_parameter_source(name) in typed}

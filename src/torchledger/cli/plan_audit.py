@@ -14,13 +14,19 @@ import click
 from torchledger import spec
 from torchledger.cli.cluster import read_on
 from torchledger.cli.failure import DoesNotFit
+from torchledger.cli.napkin_options import AUDIT_NAMES
 from torchledger.cli.output import show, show_json
+from torchledger.cli.plan_options import refuse_unused
+from torchledger.cli.quantity import OPEN
+from torchledger.cli.question import read_sizes
 from torchledger.formula import num_parameters
 from torchledger.planner.claim import Audit, Claim, Row, audit
 from torchledger.planner.printed import Printed, read_printed
-from torchledger.units import format_percent, group_digits, parse_count
+from torchledger.units import format_percent, group_digits
 from torchledger.view.audit import audit_screen
 
+#: Options that an audit reads.
+_USED = ("audit_mfu", *AUDIT_NAMES, "cluster", "num_chips", "catalog_files", "precision", "sequence", "batch")
 #: What may stand behind tokens/s to say that they are of one chip.
 _OF_ONE = ("/chip", "/gpu", "/device")
 
@@ -29,7 +35,8 @@ def answer_audit(model: str | None, options: Mapping[str, Any], *, as_json: bool
     """Answer with MFU under every convention, and those that give the printed figure.
 
     Raises:
-        click.UsageError: no model, no chips, or a speed given twice.
+        click.UsageError: no model, no chips, a speed given twice, sizes that the model cannot have, or options that say
+            nothing in an audit.
         DoesNotFit: what is claimed is impossible.
     """
     if model is None:
@@ -40,12 +47,15 @@ def answer_audit(model: str | None, options: Mapping[str, Any], *, as_json: bool
         raise click.UsageError("an audit divides by a peak: --on CHIPxN says of which chip, and how many run")
     if options["mfu"] is not None:
         raise click.UsageError("in an audit the printed figure is --printed-mfu, whose digits say how exact it is")
+    refuse_unused(options, _USED, "in an audit; leave it out")
+    if options["num_chips"] in {0, OPEN}:
+        raise click.UsageError("--chips is how many the speed was measured on, at least 1")
     described = spec.load(model)
-    cluster = read_on(options["cluster"], catalog_files=options["catalog_files"])
-    num_chips = int(options["num_chips"] or cluster.num_chips)
-    length = parse_count(options["sequence"]) if options["sequence"] else spec.default_sequence_length(described)
+    cluster = read_on(options["cluster"], options["num_chips"], options["catalog_files"])
+    num_chips = cluster.num_chips
+    length, batch = read_sizes(described, options)
     number_format = options["precision"].partition("-")[0]
-    rate, how = _rate(options, length, num_chips)
+    rate, how = _rate(options, length, batch, num_chips)
     flops = options["tflops"]
     claim = Claim(rate, None if flops is None else flops.times(1e12), options["printed_mfu"], options["printed_hfu"])
     found = audit(described, length, cluster.chip, number_format, claim)
@@ -73,7 +83,9 @@ def answer_audit(model: str | None, options: Mapping[str, Any], *, as_json: bool
         raise DoesNotFit("the claim is impossible: more than the chip's peak")
 
 
-def _rate(options: Mapping[str, Any], length: int, num_chips: int) -> tuple[Printed | None, tuple[str, ...]]:
+def _rate(
+    options: Mapping[str, Any], length: int, batch: int | None, num_chips: int
+) -> tuple[Printed | None, tuple[str, ...]]:
     """Tokens per second of one chip, and how they were found."""
     ways = [name for name in ("tokens_per_s", "step_time", "log") if options[name] is not None]
     if len(ways) > 1:
@@ -87,9 +99,9 @@ def _rate(options: Mapping[str, Any], length: int, num_chips: int) -> tuple[Prin
         note = f"tokens/s are of all {group_digits(num_chips)} chips (write 6159.4/chip for one)"
         return read_printed(text).times(1 / num_chips), (note,) if num_chips > 1 else ()
     if options["step_time"] is not None:
-        if not options["batch"]:
+        if batch is None:
             raise click.UsageError("--step-time is of a batch: give --batch, the sequences of a step over all chips")
-        step, tokens = options["step_time"], parse_count(options["batch"]) * length
+        step, tokens = options["step_time"], batch * length
         rate = tokens / step.value / num_chips
         within = format_percent(step.relative)
         note = f"tokens/s from {group_digits(tokens)} tokens in {step.text} s, known within {within}"
@@ -107,7 +119,8 @@ def _logged(path: Path, num_chips: int) -> tuple[Printed, tuple[str, ...]]:
             row = json.loads(line)
         except ValueError:
             continue  # a last row cut in two
-        if isinstance(row, dict) and row.get("kind") == "step" and row.get("seconds") and not row.get("warm_up"):
+        is_step = isinstance(row, dict) and row.get("kind") == "step"
+        if is_step and row.get("seconds") and row.get("tokens") and not row.get("warm_up"):
             rates.append(row["tokens"] / row["seconds"])
     if not rates:
         raise click.UsageError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from torchledger.units import group_digits, parse_count
 from torchledger.view.largest import chips_screen, holding_screen
 
 _LARGEST_LEVEL = 3
+_MOST_TOKENS = 10**15
 
 
 def answer_memory(question: Question, options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -46,7 +47,7 @@ def answer_memory(question: Question, options: Mapping[str, Any], *, as_json: bo
     if question.solved == "params":
         _answer_params(question, holdings, chosen, assumptions, as_json=as_json)
     else:
-        _answer_chips(question, holdings, chosen, assumptions, as_json=as_json)
+        _answer_chips(question, holdings, chosen, assumptions, options, as_json=as_json)
 
 
 def _counted_out(chosen: Holding) -> tuple[str, ...]:
@@ -80,7 +81,13 @@ def _answer_params(
 
 
 def _answer_chips(
-    question: Question, holdings: list[Holding], chosen: Holding, assumptions: tuple[str, ...], *, as_json: bool
+    question: Question,
+    holdings: list[Holding],
+    chosen: Holding,
+    assumptions: tuple[str, ...],
+    options: Mapping[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     params = question.given["params"]
     found = {(h.state.name, h.label): h.chips_needed(params) for h in holdings}
@@ -99,8 +106,18 @@ def _answer_chips(
     if number is None:
         raise DoesNotFit(
             f"no number of chips holds it: what is not spread over them is larger than one ({chosen.capacity_text});"
-            " --zero 3 spreads the whole state, --activations recomputed keeps less"
+            f" {' and '.join(_smaller(chosen, options))}"
         )
+
+
+def _smaller(chosen: Holding, options: Mapping[str, Any]) -> Iterator[str]:
+    """What would leave less on each chip that is not spread."""
+    if chosen.shard_level < _LARGEST_LEVEL:
+        yield f"--zero {_LARGEST_LEVEL} spreads the whole state"
+    if chosen.activations is not None:
+        if options["activations"] == "kept":
+            yield "--activations recomputed keeps less"
+        yield f"fewer --tokens-per-chip than {group_digits(chosen.activations.tokens)} keep less"
 
 
 def _level(text: str | None) -> int:
@@ -115,8 +132,8 @@ def _level(text: str | None) -> int:
 def _activations(question: Question, options: Mapping[str, Any]) -> Activations | None:
     """Activations of the model's family, or of a Transformer of the usual shape."""
     kind, tokens = options["activations"], options["tokens_per_chip"]
-    if tokens < 1:
-        raise click.UsageError("--tokens-per-chip must be at least 1")
+    if not 1 <= tokens <= _MOST_TOKENS:
+        raise click.UsageError(f"--tokens-per-chip must be at least 1 and at most {_MOST_TOKENS:.0e}")
     if kind == "none" or question.model is None:
         return activations(kind, tokens)
     from torchledger.formula import memory, num_parameters

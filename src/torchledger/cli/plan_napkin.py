@@ -12,11 +12,12 @@ from torchledger import planner, spec
 from torchledger.cli.failure import DoesNotFit
 from torchledger.cli.output import show, show_json
 from torchledger.cli.plan_memory import answer_memory, holding_answer, holdings_of
-from torchledger.cli.question import Question, as_asked, read_question
+from torchledger.cli.plan_options import refuse_unused
+from torchledger.cli.question import Question, as_asked, read_question, read_sizes
 from torchledger.planner import Napkin, PlanError, Underdetermined
 from torchledger.planner.run import Run, run_of
 from torchledger.spec import ModelSpec, Recipe
-from torchledger.units import format_flops, format_flops_per_s, format_number, format_percent, group_digits, parse_count
+from torchledger.units import format_flops, format_flops_per_s, format_number, format_percent, group_digits
 from torchledger.view.plan import napkin_screen
 
 
@@ -35,6 +36,7 @@ def answer_napkin(model: str | None, options: Mapping[str, Any], *, as_json: boo
     _refuse_nothing(model, options)
     described, params = (None, None) if model is None else _described(model)
     question = read_question(options, described, params)
+    _refuse_unread(question, options)
     if question.asks_memory:
         answer_memory(question, options, as_json=as_json)
         return
@@ -42,7 +44,7 @@ def answer_napkin(model: str | None, options: Mapping[str, Any], *, as_json: boo
         raise click.UsageError(
             "MODEL says how many parameters; leave it out to ask for them, or leave out tokens and days to ask memory"
         )
-    counted = None if described is None else _counted(described, options["sequence"])
+    counted = None if described is None else _counted(described, read_sizes(described, options)[0])
     _answer_time(question, counted, as_json=as_json)
 
 
@@ -73,12 +75,31 @@ def _refuse_nothing(model: str | None, options: Mapping[str, Any]) -> None:
         )
 
 
-def _counted(model: ModelSpec, sequence: str | None) -> tuple[float, str, float]:
+def _refuse_unread(question: Question, options: Mapping[str, Any]) -> None:
+    """What is said of memory where time is asked for, of time where memory is, of a model where there is none.
+
+    Raises:
+        click.UsageError: there is some.
+    """
+    of_memory, of_time = {"zero", "activations", "tokens_per_chip"}, {"mfu", "peak"}
+    unread = of_time if question.asks_memory else of_memory
+    why = (
+        "where memory alone answers; give --tokens and --days, or leave it out"
+        if question.asks_memory
+        else "of time; it is of memory, which answers --solve params or --solve chips without tokens and days"
+    )
+    refuse_unused(options, options.keys() - unread, why)
+    if question.model is None:
+        refuse_unused(options, options.keys() - {"sequence"}, "without a MODEL, whose attention it is")
+    if question.law is None:
+        refuse_unused(options, options.keys() - {"law"}, "without --compute-optimal")
+
+
+def _counted(model: ModelSpec, length: int) -> tuple[float, str, float]:
     """FLOPs a token of the model, how they were counted, and how many times 6·N they are."""
     from torchledger.formula import flops_per_token
     from torchledger.formula.parameters import num_active_parameters
 
-    length = spec.default_sequence_length(model) if sequence is None else parse_count(sequence)
     flops = flops_per_token(model, Recipe(sequence_length=length))
     told = (
         f"FLOPs: {format_flops(flops)} a token, counted for {model.name} on sequences of {group_digits(length)} tokens"

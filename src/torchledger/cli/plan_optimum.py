@@ -8,25 +8,43 @@ from typing import Any
 import click
 
 from torchledger.cli.output import show, show_json
+from torchledger.cli.plan_options import refuse_unused
 from torchledger.planner.budget import Optimum, law, laws, optimum
+from torchledger.planner.errors import NothingFits
 from torchledger.view.optimum import optimum_screen
 
+#: Options that a compute-optimal run without chips reads.
+_USED = ("compute_optimal", "flops", "params", "tokens", "law")
 
-def answer_optimum(options: Mapping[str, Any], *, as_json: bool) -> None:
+
+def answer_optimum(model: str | None, options: Mapping[str, Any], *, as_json: bool) -> None:
     """Answer for a budget (`--flops`), a model (`--params`) or a corpus (`--tokens`).
 
     Raises:
-        click.UsageError: none of the three is given, or several.
+        click.UsageError: none of the three is given, or several, or something that says nothing here.
+        NothingFits: it is not enough for one parameter on one token.
     """
+    if model is not None:
+        raise click.UsageError(
+            f"{model}: without chips --compute-optimal takes one of --flops, --params and --tokens, and no MODEL;"
+            " write its parameters with --params, or give --on CHIPxN"
+        )
     known = {name: options[name] for name in ("flops", "params", "tokens") if options[name] is not None}
     if len(known) != 1:
         raise click.UsageError(
             "compute-optimal for what? Give one of --flops, --params, --tokens, or --on CHIPxN with --days or --money"
         )
+    refuse_unused(options, _USED, "without chips; give --on CHIPxN, or leave it out")
     ((name, value),) = known.items()
     chosen = optimum(law(options["law"]), **{name: value})
-    everybody = tuple(optimum(each, **{name: value}) for each in laws())
-    assumptions = (chosen.law.text, "FLOPs are 6 a parameter and token; attention's own FLOPs are left out")
+    everybody, silent = [], []
+    for each in laws():
+        try:
+            everybody.append(optimum(each, **{name: value}))
+        except NothingFits as error:
+            silent.append(f"not in the table: {error}")
+    told = "FLOPs are 6 a parameter and token; attention's own FLOPs are left out"
+    assumptions = (chosen.law.text, told, *silent)
     if as_json:
         answer = {
             **_answer(chosen),

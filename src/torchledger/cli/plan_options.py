@@ -5,7 +5,7 @@ They are read as text and understood together (cli/plan_asked.py), so that all m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -125,6 +125,16 @@ LAYOUT_NAMES = (
 )
 
 
+#: Options that are not typed as they are named here.
+_OTHER_FLAGS = {
+    "cluster": "--on",
+    "num_chips": "--chips",
+    "catalog_files": "--catalog",
+    "config_file": "--config",
+    "sets": "--set",
+}
+
+
 def layout_options(function: Function) -> Function:
     """Add the options of a layout to a command."""
     for option in reversed(_MORE):
@@ -140,9 +150,35 @@ def layout_options(function: Function) -> Function:
 
 def given_layout_options(options: Mapping[str, Any]) -> list[str]:
     """The options of a layout that were given, as typed."""
-    flags = {field.name: field.flag for field in FIELDS} | {"config_file": "--config", "sets": "--set"}
-    return [
-        flags.get(name, f"--{name.replace('_', '-')}")
-        for name in LAYOUT_NAMES
-        if options.get(name) not in (None, False, ())
-    ]
+    return [flag_of(name) for name in LAYOUT_NAMES if options.get(name) not in (None, False, ())]
+
+
+def flag_of(name: str) -> str:
+    """An option as it is typed.
+
+    >>> flag_of("num_chips"), flag_of("tokens_per_chip")
+    ('--chips', '--tokens-per-chip')
+    """
+    return _OTHER_FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def refuse_unused(options: Mapping[str, Any], used: Collection[str], why: str) -> None:
+    """Options that were typed and that this kind of question passes over are refused.
+
+    Args:
+        options: of the command.
+        used: names of those that it reads.
+        why: what is said of the others: `--mfu and --price` and then this.
+
+    Raises:
+        click.UsageError: there are some.
+    """
+    if unused := [flag_of(name) for name in typed_options(options) if name not in used]:
+        raise click.UsageError(f"{', '.join(unused)} {'says' if len(unused) == 1 else 'say'} nothing {why}")
+
+
+def typed_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that somebody typed: the napkin's defaults are not a layout's."""
+    context = click.get_current_context()
+    typed = {click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT}
+    return {name: value for name, value in options.items() if context.get_parameter_source(name) in typed}

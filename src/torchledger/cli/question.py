@@ -8,16 +8,25 @@ from typing import Any, Literal
 
 import click
 
-from torchledger import planner
+from torchledger import planner, spec
 from torchledger.cli.cluster import read_on
+from torchledger.cli.plan_options import flag_of
 from torchledger.cli.quantity import OPEN
 from torchledger.cli.terms import Terms, read_terms
 from torchledger.machine import Cluster
 from torchledger.planner.budget import Law, law
-from torchledger.spec import ModelSpec
+from torchledger.spec import ModelSpec, Recipe
+from torchledger.spec.check_recipe import recipe_mistakes
+from torchledger.units import parse_count
 
 #: Other names of quantities that people write.
 OTHER_NAMES = {"chips": "num_chips", "gpus": "num_chips", "parameters": "params", "time": "days"}
+
+#: Sequences of a step and tokens of one: more than any run has, and few enough for products of them to be floats.
+_MOST = 10**15
+
+#: What a quantity of the napkin may be: products of them are floats still.
+_LARGEST = 1e60
 
 Kind = Literal["audit", "layout", "optimum", "napkin"]
 
@@ -30,13 +39,50 @@ def kind_of_question(model: str | None, options: Mapping[str, Any]) -> Kind:
     """
     if options["audit_mfu"]:
         return "audit"
-    asked = options["solve"] is not None or any(options[name] == OPEN for name in (*planner.QUANTITIES, "money"))
-    on_napkin = options["napkin"] or options["mfu"] is not None or options["compute_optimal"] or asked
+    on_napkin = bool(_words_of_a_napkin(options))
     if options.get("config_file") is not None or (model is not None and not on_napkin):
         return "layout"
     if options["compute_optimal"] and not options["cluster"]:
         return "optimum"
     return "napkin"
+
+
+def _words_of_a_napkin(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was said that only a napkin has, as it was typed."""
+    asked = (name for name in (*planner.QUANTITIES, "money") if options[name] == OPEN)
+    return (
+        *(("--napkin",) if options["napkin"] else ()),
+        *(("--compute-optimal",) if options["compute_optimal"] else ()),
+        *((f"--solve {options['solve']}",) if options["solve"] is not None else ()),
+        *(f"{flag_of(name)} '{OPEN}'" for name in asked),
+        *(("--mfu",) if options["mfu"] not in {None, OPEN} else ()),
+    )
+
+
+def what_makes_it(kind: Kind, options: Mapping[str, Any]) -> str:
+    """The options that make a question about a MODEL one of this kind and no layout, as they were typed."""
+    return "--audit-mfu" if kind == "audit" else " and ".join(_words_of_a_napkin(options))
+
+
+def read_sizes(model: ModelSpec, options: Mapping[str, Any]) -> tuple[int, int | None]:
+    """Tokens of a sequence (the model's own where none are given) and sequences of a step (nothing likewise).
+
+    Raises:
+        click.UsageError: there is less than one, more than any run has, or more tokens than the model has positions.
+        UnitError: one is no number.
+    """
+    length, batch = (None if options[name] is None else parse_count(options[name]) for name in ("sequence", "batch"))
+    if length is None:
+        length = spec.default_sequence_length(model)
+    flags = {"sequence_length": "--sequence", "batch_size": "--batch"}
+    recipe = Recipe(sequence_length=length, batch_size=1 if batch is None else batch)
+    most = max(recipe.sequence_length, recipe.batch_size)
+    if most > _MOST:
+        raise click.UsageError(f"--sequence and --batch are at most {_MOST:.0e}, not {most:.3g}")
+    wrong = [f"{flags[place]}: {text}" for place, text in recipe_mistakes(recipe, model) if place in flags]
+    if wrong:
+        raise click.UsageError("; ".join(wrong))
+    return length, batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +143,14 @@ def read_question(
         num_params: of the model.
 
     Raises:
-        click.UsageError: no chips, two quantities asked for, or one both given and asked for.
+        click.UsageError: no chips, two quantities asked for, one both given and asked for, or one that is zero.
+        MachineError: `--on` names no chips, or another number of them than `--chips`.
     """
     if not options["cluster"]:
         raise click.UsageError("which chips? Give --on, for example --on h100x1024 (`torchledger machines` lists them)")
-    cluster = read_on(options["cluster"], catalog_files=options["catalog_files"])
+    _refuse_sizes(options)
+    num_chips = None if options["num_chips"] == OPEN else options["num_chips"]
+    cluster = read_on(options["cluster"], num_chips, options["catalog_files"])
     values = {name: options[name] for name in planner.QUANTITIES if options[name] is not None}
     if num_params is not None and options["params"] not in {None, OPEN}:
         raise click.UsageError("MODEL and --params both say how many parameters; leave one of the two out")
@@ -141,6 +190,20 @@ def read_question(
         law=law(options["law"]) if options["compute_optimal"] else None,
         model=model,
     )
+
+
+def _refuse_sizes(options: Mapping[str, Any]) -> None:
+    """Quantities that are zero, or too large to compute with.
+
+    Raises:
+        click.UsageError: there is one.
+    """
+    for name in planner.QUANTITIES:
+        value = options[name]
+        if value == 0:
+            raise click.UsageError(f"{flag_of(name)} is 0; it must be above zero: leave it out, or ask for it with '?'")
+        if value not in {None, OPEN} and value > _LARGEST:
+            raise click.UsageError(f"{flag_of(name)} is {value:.3g}; at most {_LARGEST:.0e} can be computed with")
 
 
 def _leaves_chips_open(
