@@ -1,5 +1,4 @@
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -107,8 +106,9 @@ def test_a_machine_without_a_compiler_is_told(tiny, monkeypatch):
 def test_the_gain_over_the_run_decides(tiny, monkeypatch, device, compiled_s, is_on):
     """Compiling takes 100 s here, and a layer 2 s as it is: it is done where the run gains more than that."""
     monkeypatch.setattr(compiled, "_fault_of_compiler", lambda _: "")
-    trial = SimpleNamespace(plain_s=lambda: 2.0, compared=lambda: (100.0, 2.0, compiled_s))
-    monkeypatch.setattr(compiled._Trial, "of", lambda *_: trial)
+    monkeypatch.setattr(compiled.Trial, "of", lambda *_: None)
+    monkeypatch.setattr(compiled, "_plain_s", lambda _: 2.0)
+    monkeypatch.setattr(compiled, "_compared", lambda _: (100.0, 2.0, compiled_s))
     choice = choose_compile("auto", tiny, RECIPE, device, is_alone=True)
     assert choice.is_on is is_on
     assert f"a layer takes 2 s as it is and {1 - compiled_s / 2:.0%} less compiled" in choice.reasons[0]
@@ -119,10 +119,10 @@ def test_the_probe_runs_for_every_model(any_spec, counted, monkeypatch):
     if all(any_spec.layer(i).is_moe for i in range(any_spec.num_layers)):
         return
     monkeypatch.setattr(compiled, "PROBE_S", 0.0)
-    trial = compiled._Trial.of(any_spec, RECIPE, CPU)
-    assert trial.plain_s() > 0
+    trial = compiled.Trial.of(any_spec, RECIPE, CPU)
+    assert compiled._plain_s(trial) > 0
     assert counted == []
-    assert all(seconds > 0 for seconds in trial.compared())
+    assert all(seconds > 0 for seconds in compiled._compared(trial))
     assert len(counted) == 1 + 5  # once to compile, and once of each pair
 
 

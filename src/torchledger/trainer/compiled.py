@@ -3,19 +3,16 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
 
 from torchledger.spec import ModelSpec, Recipe
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.model import Transformer
 from torchledger.trainer.moe import Moe
-from torchledger.trainer.narrowing import narrow
-from torchledger.trainer.precision import autocast
-from torchledger.trainer.step import build_model
+from torchledger.trainer.trial import Trial
 
 __all__ = ["CompileChoice", "choose_compile", "compile_layers"]
 
@@ -23,7 +20,6 @@ PROBE_PAIRS = 30  # of one run as it is and one compiled, in turn: a slow second
 PROBE_S = 3.0  # no more pairs after so long, but a few
 FASTER = 1.02  # by less it is not worth other bits
 _FEWEST = 5  # pairs
-_SMALL_VOCABULARY = 256  # of the probe's model, whose head is not what is asked about
 SHORT_S = 60.0  # of all layers in the whole run: a probe takes 10 to 20 s of compiling, and most gains are a tenth
 
 
@@ -73,14 +69,14 @@ def choose_compile(
         why_not = f"nothing is known of it on {device.type}"
     if why_not:
         return CompileChoice(False, (f"compile no: {why_not}",))
-    trial, num_runs = _Trial.of(spec, recipe, device), num_dense * recipe.accumulation_steps * recipe.num_steps
-    whole_s = trial.plain_s() * num_runs
+    trial, num_runs = Trial.of(spec, recipe, device), num_dense * recipe.accumulation_steps * recipe.num_steps
+    whole_s = _plain_s(trial) * num_runs
     if whole_s < SHORT_S:
         why_not = f"the layers take {whole_s:.2g} s in the whole run, too few to repay compiling"
     why_not = why_not or _fault_of_compiler(device)
     if why_not:
         return CompileChoice(False, (f"compile no: {why_not}",))
-    compile_s, plain_s, compiled_s = trial.compared()
+    compile_s, plain_s, compiled_s = _compared(trial)
     times = f"a layer takes {plain_s:.2g} s as it is and {1 - compiled_s / plain_s:.0%} less compiled"
     if compiled_s * FASTER >= plain_s or (plain_s - compiled_s) * num_runs <= compile_s:
         return CompileChoice(False, (f"compile no: {times}, and {compile_s:.0f} s to compile",))
@@ -132,61 +128,22 @@ def _fault_of_compiler(device: torch.device) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """A model of one dense layer and a small vocabulary, and tokens as many as a micro-batch has."""
+def _plain_s(trial: Trial) -> float:
+    """Seconds of a run as it is, the fastest of three after the first."""
+    return min([trial.run() for _ in range(4)][1:])
 
-    model: Transformer
-    batch: tuple[Tensor, ...]
-    recipe: Recipe
 
-    @classmethod
-    def of(cls, spec: ModelSpec, recipe: Recipe, device: torch.device) -> "_Trial":
-        """One for this model; its first dense layer stands for all."""
-        index = next(i for i in range(spec.num_layers) if not spec.layer(i).is_moe)
-        windows = (spec.layer(index).window,)
-        small = replace(
-            spec,
-            num_layers=1,
-            num_prediction_layers=0,
-            vocab_size=_SMALL_VOCABULARY,
-            moe=None,
-            attention=replace(spec.attention, window_pattern=windows),
-        )
-        with device:
-            tokens = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
-            model = build_model(small, replace(recipe, trainable=(), load_balance=0.0))
-        for parameter in model.parameters():
-            nn.init.constant_(parameter, 0.01)
-        narrow(model, recipe.precision)
-        return cls(model, (tokens,) * (2 + recipe.document_mask), recipe)
-
-    def plain_s(self) -> float:
-        """Seconds of a run as it is, the fastest of three after the first."""
-        return min([self.run() for _ in range(4)][1:])
-
-    def compared(self) -> tuple[float, float, float]:
-        """Seconds to compile the layer, and of a run as it is and compiled: medians of runs in turn."""
-        layer = self.model.layers[0]
-        forwards: list[Callable[..., Any]] = [layer.forward]
-        seconds: tuple[list[float], list[float]] = ([], [])
-        compile_layers(self.model)
-        forwards.append(layer.forward)
-        compile_s = self.run()
-        end = time.perf_counter() + PROBE_S
-        while len(seconds[0]) < _FEWEST or (len(seconds[0]) < PROBE_PAIRS and time.perf_counter() < end):
-            for forward, taken in zip(forwards, seconds, strict=True):
-                layer.forward = forward
-                taken.append(self.run())
-        return compile_s, statistics.median(seconds[0]), statistics.median(seconds[1])
-
-    def run(self) -> float:
-        """Seconds of forward and backward, of all that the device has to do for them."""
-        begin, device = time.perf_counter(), self.batch[0].device
-        with autocast(device, self.recipe.precision):
-            loss = self.model(*self.batch)
-        loss.backward()
-        self.model.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - begin
+def _compared(trial: Trial) -> tuple[float, float, float]:
+    """Seconds to compile the layer, and of a run as it is and compiled: medians of runs in turn."""
+    layer = trial.model.layers[0]
+    forwards: list[Callable[..., Any]] = [layer.forward]
+    seconds: tuple[list[float], list[float]] = ([], [])
+    compile_layers(trial.model)
+    forwards.append(layer.forward)
+    compile_s = trial.run()
+    end = time.perf_counter() + PROBE_S
+    while len(seconds[0]) < _FEWEST or (len(seconds[0]) < PROBE_PAIRS and time.perf_counter() < end):
+        for forward, taken in zip(forwards, seconds, strict=True):
+            layer.forward = forward
+            taken.append(trial.run())
+    return compile_s, statistics.median(seconds[0]), statistics.median(seconds[1])

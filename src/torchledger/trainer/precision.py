@@ -1,55 +1,36 @@
-"""In which number format matmuls run: as asked, or as a short probe on this machine finds faster."""
+"""The number formats that matmuls run in: what a device has, how torch is put into one, how the faster is timed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
 from torchledger.meter import set_threads
-from torchledger.trainer.linear import Linear
 
 __all__ = [
     "BUILT",
-    "PrecisionChoice",
+    "Precision",
     "PrecisionError",
     "autocast",
     "best_time",
-    "choose_precision",
+    "best_times",
+    "require_units",
     "tensor_float_32",
+    "unbuilt_words",
 ]
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "bf16-master", "bf16-moments", "bf16-pure", "fp8"]
 #: Every precision that this trainer runs, somewhere.
 BUILT: tuple[str, ...] = get_args(Precision)
 
-PROBE_S = 0.1  # for each format
-PROBE_TOKENS = 4096  # rows at most: more change the time per row no further, and would take memory
 _AMPERE = (8, 0)  # compute capability of the first GPUs with TF32 (NVIDIA A100 whitepaper, 2020)
 _ADA = (8, 9)  # of the first with FP8 (NVIDIA Ada GPU architecture whitepaper, 2022), which torch._scaled_mm asks for
-FASTER = 1.05  # a format with fewer bits has to pay for them
 
 
 class PrecisionError(ValueError):
     """A precision that cannot be had on this device; the message says why, and what can."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrecisionChoice:
-    """What was chosen, and on what grounds.
-
-    Attributes:
-        precision: the format of the matmuls.
-        reason: in words, for the assumptions of every answer that rests on it.
-        fp32_s, bf16_s: seconds of the probe's matmuls, `None` where nothing was probed.
-    """
-
-    precision: Precision
-    reason: str
-    fp32_s: float | None = None
-    bf16_s: float | None = None
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
@@ -61,7 +42,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any
         PrecisionError: a precision that this trainer does not run.
     """
     if precision not in BUILT:
-        raise PrecisionError(_unbuilt(precision))
+        raise PrecisionError(unbuilt_words(precision))
     if precision == "tf32":
         return tensor_float_32()
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
@@ -82,49 +63,15 @@ def tensor_float_32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def choose_precision(asked: str, device: torch.device, *, tokens: int, hidden: int, inner: int) -> PrecisionChoice:
-    """The precision to train in.
+def require_units(asked: str, device: torch.device) -> None:
+    """Refuse a format that nothing on the device computes in, or only so slowly that nobody wants it.
 
-    FP8 is taken where it is asked for and nowhere else: it changes what is computed, and no probe of speed sees that.
-
-    `auto` on a CPU times one linear layer, forward and backward, in both formats: without bfloat16 units (AVX512_BF16,
-    AMX) bfloat16 is emulated there and several times slower. On a GPU with bfloat16 units it is taken without a probe.
-
-    Args:
-        asked: `auto`, or a format.
-        device: where the model trains.
-        tokens: rows of the layer that is timed, the tokens of a micro-batch.
-        hidden: its inputs; those of the model's MLP are the ones that matter.
-        inner: its outputs.
+    FP8 on a CPU is let through: torch's products there, one number after the other with sums in FP32, are hundreds of
+    times slower and the same arithmetic, so that what it does to a small model can be seen without a GPU.
 
     Raises:
         PrecisionError: fp16 on a CPU, where it is many times slower than fp32 (2048³ matmul, two Zen 4 cores: 3 against
-            195 GFLOP/s); tf32 and fp8 on a GPU without units for it; and what only the planner knows.
-    """
-    _require_units(asked, device)
-    if asked in BUILT:
-        return PrecisionChoice(cast("Precision", asked), f"precision {asked}, as asked{_told(asked, device)}")
-    if asked != "auto":
-        raise PrecisionError(_unbuilt(asked))
-    if device.type == "cuda":
-        if torch.cuda.is_bf16_supported(including_emulation=False):
-            return PrecisionChoice("bf16", "precision bf16: the GPU has units for it")
-        return PrecisionChoice("fp32", "precision fp32: the GPU has no bf16 units")
-    if device.type != "cpu":
-        return PrecisionChoice("fp32", f"precision fp32: nothing is known of bf16 on {device.type}")
-    rows = min(tokens, PROBE_TOKENS)
-    fp32_s, bf16_s = (_probe(p, device, rows, hidden, inner) for p in ("fp32", "bf16"))
-    faster = bf16_s * FASTER < fp32_s
-    chosen: Precision = "bf16" if faster else "fp32"
-    reason = f"precision {chosen}: a linear layer takes a core {bf16_s:.2g} s in bf16 here and {fp32_s:.2g} s in fp32"
-    return PrecisionChoice(chosen, reason, fp32_s, bf16_s)
-
-
-def _require_units(asked: str, device: torch.device) -> None:
-    """Refuse a format that nothing on the device computes in, or only so slowly that nobody wants it.
-
-    FP8 on a CPU is let through: torch computes its products there in FP32, which is no faster but the same arithmetic,
-    so that what it does to a model can be seen without a GPU.
+            195 GFLOP/s); tf32 and fp8 on a GPU without units for it.
     """
     if asked == "fp16":
         if device.type == "cpu":
@@ -150,48 +97,43 @@ def _require_units(asked: str, device: torch.device) -> None:
             )
 
 
-def _told(asked: str, device: torch.device) -> str:
-    """What should be known of a format that is taken as asked."""
-    if asked == "fp8" and device.type == "cpu":
-        return ": a CPU has no FP8 units, so its products run in FP32 on the rounded values, slower than bf16 or fp32"
-    return ""
-
-
-def _unbuilt(precision: str) -> str:
+def unbuilt_words(precision: str) -> str:
+    """What is told of a precision that this trainer does not run."""
     built = ", ".join(BUILT)
     return f"precision {precision} is known to planner and formulas, this trainer does not run it; it runs {built}"
 
 
-def _probe(precision: Precision, device: torch.device, tokens: int, hidden: int, inner: int) -> float:
-    """Seconds of one linear layer, forward and backward: the best of those that fit in the time."""
-    layer = Linear(hidden, inner, bias=False, device=device)
-    torch.nn.init.zeros_(layer.weight)
-    x = torch.zeros(tokens, hidden, device=device, requires_grad=True)
-
-    def run() -> None:
-        with autocast(device, precision):
-            y = layer(x)
-        y.backward(torch.zeros_like(y))
-
-    return best_time(run, PROBE_S)
-
-
 def best_time(run: Callable[[], object], budget_s: float) -> float:
-    """Least CPU seconds of `run` on one thread within a budget, after one run to warm up and at least two to measure.
+    """Least CPU seconds of `run` on one thread: `best_times` of it alone."""
+    return best_times([run], budget_s)[0]
+
+
+def best_times(runs: Sequence[Callable[[], object]], budget_s: float) -> tuple[float, ...]:
+    """Least CPU seconds of each of `runs` on one thread, taken in turn: after one to warm up at least two to measure.
+
+    No further turns begin once a budget is spent for each.
 
     A choice must not hang on what else the machine does: two threads that wait for each other slow down several times
     when another process wants their cores, and a choice that flips gives other bits. CPU seconds of one thread stay
-    within about a tenth under load.
+    within about a tenth under load, and a slow second of the machine falls on all that are taken in turn.
+
+    Args:
+        runs: what is timed.
+        budget_s: CPU seconds for each of them.
     """
     threads = torch.get_num_threads()
     set_threads(1)
     try:
-        run()
-        end, best, count = time.process_time() + budget_s, float("inf"), 0
-        while count < 2 or time.process_time() < end:
-            begin = time.process_time()
+        for run in runs:
             run()
-            best, count = min(best, time.process_time() - begin), count + 1
+        end, count = time.process_time() + budget_s * len(runs), 0
+        best = [float("inf")] * len(runs)
+        while count < 2 or time.process_time() < end:
+            for index, run in enumerate(runs):
+                begin = time.process_time()
+                run()
+                best[index] = min(best[index], time.process_time() - begin)
+            count += 1
     finally:
         set_threads(threads)
-    return best
+    return tuple(best)

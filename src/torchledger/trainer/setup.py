@@ -19,7 +19,7 @@ from torchledger.trainer.initial_weights import check_initial_weights, meta_mode
 from torchledger.trainer.kernel import choose_kernel
 from torchledger.trainer.layout import local_recipe, require_layout, strategy_for
 from torchledger.trainer.mixed_data import MixedPart, data_identity, mixture_words, open_mixture
-from torchledger.trainer.precision import choose_precision
+from torchledger.trainer.precision_choice import choose_precision
 from torchledger.trainer.questions import read_questions
 from torchledger.trainer.ranks import Ranks
 from torchledger.trainer.run_config import RunConfig
@@ -237,20 +237,18 @@ def _decide(config: RunConfig, spec: ModelSpec, device: torch.device) -> tuple[R
     recipe, reasons = config.recipe, []
     if config.num_steps:
         recipe = replace(recipe, num_tokens=config.num_steps * recipe.tokens_per_step)
-    tokens = recipe.micro_batch_size * recipe.sequence_length
+    is_open = config.attention == "auto"
+    if config.attention == "math" or config.attention == "fused":  # noqa: PLR1714  # what a type checker can follow
+        recipe = replace(recipe, attention=config.attention)
     asked = recipe.precision if config.precision == "recipe" else config.precision
-    precision = choose_precision(
-        asked, device, tokens=tokens, hidden=spec.hidden_size, inner=spec.mlp.intermediate_size
-    )
+    precision = choose_precision(asked, spec, recipe, device, with_kernel=is_open)
     recipe = replace(recipe, precision=precision.precision)
     if config.precision == "auto" or precision.precision == "fp8":
         reasons.append(precision.reason)
-    if config.attention == "auto":
-        kernel = choose_kernel(spec, recipe, device)
+    if is_open:
+        kernel = precision.kernel or choose_kernel(spec, recipe, device)
         recipe = replace(recipe, attention=kernel.kernel)
         reasons.append(kernel.reason)
-    elif config.attention != "recipe":
-        recipe = replace(recipe, attention=config.attention)
     return recipe, reasons
 
 

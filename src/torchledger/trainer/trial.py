@@ -1,0 +1,61 @@
+"""A model of one layer, run forward and backward on a micro-batch: what the probes of a run's choices time."""
+
+import time
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from torchledger.spec import ModelSpec, Recipe
+from torchledger.trainer.model import Transformer
+from torchledger.trainer.narrowing import narrow
+from torchledger.trainer.precision import autocast
+from torchledger.trainer.step import build_model
+
+__all__ = ["Trial", "one_layer"]
+
+_SMALL_VOCABULARY = 256  # of the model, whose head is not what is asked about
+
+
+def one_layer(spec: ModelSpec) -> ModelSpec:
+    """The model with its first dense layer alone and a small vocabulary; where every layer has experts, a dense one."""
+    index = next((i for i in range(spec.num_layers) if not spec.layer(i).is_moe), 0)
+    return replace(
+        spec,
+        num_layers=1,
+        num_prediction_layers=0,
+        vocab_size=_SMALL_VOCABULARY,
+        moe=None,
+        attention=replace(spec.attention, window_pattern=(spec.layer(index).window,)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A model of one dense layer and a small vocabulary, and tokens as many as a micro-batch has."""
+
+    model: Transformer
+    batch: tuple[Tensor, ...]
+    recipe: Recipe
+
+    @classmethod
+    def of(cls, spec: ModelSpec, recipe: Recipe, device: torch.device) -> "Trial":
+        """One for this model and recipe; its first dense layer stands for all."""
+        with device:
+            tokens = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
+            model = build_model(one_layer(spec), replace(recipe, trainable=(), load_balance=0.0))
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, 0.01)
+        narrow(model, recipe.precision)
+        return cls(model, (tokens,) * (2 + recipe.document_mask), recipe)
+
+    def run(self) -> float:
+        """Seconds of forward and backward, of all that the device has to do for them."""
+        begin, device = time.perf_counter(), self.batch[0].device
+        with autocast(device, self.recipe.precision):
+            loss = self.model(*self.batch)
+        loss.backward()
+        self.model.zero_grad(set_to_none=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - begin
