@@ -1,4 +1,4 @@
-from torchledger.cli.closing import _learning, _of_compiled, spike_findings
+from torchledger.cli.closing import _learning, _of_compiled, _step_s, spike_findings
 from torchledger.ledger import Difference
 
 
@@ -37,3 +37,11 @@ def test_of_compiled_layers_the_table_claims_what_was_looked_at():
         "a; predicted of layers not compiled",
         "a",
     ]
+
+
+def test_seconds_that_nobody_knew_are_held_against_nothing():
+    """A prediction without a time for some operation has no row that is over, and the row names the operation."""
+    row = _step_s({"step_s": None, "untimed_ops": ["matmul"]}, 23.0)
+    assert (row.predicted, row.measured, row.tolerance, row.within) == (None, 23.0, None, None)
+    assert row.note == "no time was known for matmul; median step"
+    assert _step_s({"step_s": 20.0}, 23.0).within

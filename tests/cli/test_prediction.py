@@ -7,10 +7,21 @@ import pytest
 import torch
 
 from torchledger.cli import prediction
-from torchledger.cli.prediction import Prediction, _peak_bytes, _probed, disagreement, look, what_would_fit
+from torchledger.cli.prediction import (
+    Prediction,
+    _formats,
+    _peak_bytes,
+    _probed,
+    _timed,
+    disagreement,
+    look,
+    what_would_fit,
+)
 from torchledger.formula import count
 from torchledger.ledger import Ledger, Line, Work
+from torchledger.machine.profile import MachineProfile
 from torchledger.meter import Scratch
+from torchledger.planner import Rates, step_time
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 from torchledger.trainer.checkpoint import state_of
 from torchledger.trainer.step import build_step, example_batch
@@ -62,6 +73,47 @@ def test_a_checkpoint_beside_training_takes_its_state_once_more(device):
     assert predicted.needed_bytes == predicted.peak.peak_bytes + (copied if device == "cpu" else 0)
     asked.config.async_checkpoint = False
     assert predicted.copied_bytes == 0
+
+
+def _predicted(flops_per_s):
+    """A prediction of a traced step in FP8, by rates that are given."""
+    recipe = Recipe(batch_size=8, sequence_length=16, num_tokens=1280, precision="fp8")
+    trace = look(TINY, recipe)
+    rates = Rates(flops_per_s, ((1.0, 1e9),))
+    setup = SimpleNamespace(
+        spec=TINY, recipe=recipe, epochs=1.0, ranks=SimpleNamespace(size=1), device=SETUP.device,
+        config=SimpleNamespace(initial_weights=None, async_checkpoint=False),
+    )  # fmt: skip
+    profile = MachineProfile("chip", 1, "", "", {"bf16": ((1, 1e9),)})
+    time = step_time(trace.ledger.folded(), rates)
+    return Prediction(setup, count(TINY, recipe), trace, Scratch(), profile, time, free_bytes=0)
+
+
+def test_seconds_with_an_unknown_part_are_unknown():
+    """Without a rate for FP8 nothing that follows from seconds is told but the least a step takes; with one, all is."""
+    rates = dict.fromkeys(("fp32", "bf16"), ((1.0, 1e9),))
+    figures = _predicted(rates).figures
+    assert [figures[key] for key in ("step_s", "tokens_per_s", "mfu", "run_s")] == [None] * 4
+    assert figures["untimed_ops"] == ["matmul"]
+    assert figures["least_step_s"] > 0
+    whole = _predicted({**rates, "fp8": ((1.0, 1e6),)}).figures
+    assert whole["untimed_ops"] == []
+    assert whole["step_s"] == whole["least_step_s"] > figures["least_step_s"]
+    assert whole["run_s"] == 10 * whole["step_s"]  # 1,280 tokens are 10 steps of 8 · 16
+    assert whole["tokens_per_s"] == 8 * 16 / whole["step_s"]
+
+
+def test_attention_and_fp8_of_a_cpu_have_measured_times():
+    """The fused attention of a step is timed where its tensors fit, and FP8's rate is measured beside that of bf16."""
+    trace = look(TINY, Recipe(batch_size=8, sequence_length=16, attention="fused"))
+    assert {line.op for line, seconds in _timed(trace, SETUP.device, 2**40) if seconds} == {
+        "attention",
+        "attention_backward",
+    }
+    assert _timed(trace, SETUP.device, trace.peak().peak_bytes - 1) == ()
+    assert _timed(trace, torch.device("cuda"), 2**40) == ()
+    assert _formats("fp8", SETUP.device) == ("bf16", "fp8")
+    assert _formats("fp8", torch.device("cuda")) == _formats("bf16", SETUP.device) == ("bf16",)
 
 
 def test_what_would_fit_is_found_in_few_looks(monkeypatch):

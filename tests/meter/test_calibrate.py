@@ -27,6 +27,13 @@ def test_a_profile_has_every_figure():
     assert MachineProfile.from_json(profile.to_json()) == profile
 
 
+def test_an_fp8_product_on_a_cpu_is_timed_at_small_sizes():
+    """Two small sizes tell the rate of FP8's kernel there, which is less than a twentieth of FP32's best."""
+    profile = calibrate(torch.device("cpu"), formats=("fp32", "fp8"), budget_s=0.05)
+    assert [flops for flops, _ in profile.matmul["fp8"]] == [2 * 32**3, 2 * 64**3]
+    assert 20 * profile.peak("fp8") < profile.peak("fp32")
+
+
 def test_best_is_the_shortest_and_runs_at_least_as_often_as_asked():
     """One run to warm up, then at least `least` timed ones even on an empty budget."""
     runs = []

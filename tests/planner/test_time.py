@@ -56,6 +56,16 @@ def test_a_part_of_another_kernel_starts_nothing():
     assert step_time(Ledger((inside,)), RATES).step_s == pytest.approx(1000 * 1e-6)
 
 
+def test_a_kernel_that_was_timed_takes_its_own_seconds():
+    """3 times 0.5 s, wherever the line stands; a line of other sizes keeps its roofline, and the answer names both."""
+    plain = step_time(Ledger((matmul(2e9, 8),)), RATES).step_s
+    ledger = Ledger((matmul(1e9, 8, times=3, phase="backward"), matmul(2e9, 8)))
+    time = step_time(ledger, RATES, timed=[(Line("", "matmul", Work.of_flops(1e9, bytes_read=8), "matmul"), 0.5)])
+    assert time.step_s == pytest.approx(3 * 0.5 + plain)
+    assert time.by_bound["kernel"] == 3 * 0.5
+    assert "no roofline for matmul: the kernels themselves were timed, on zeros" in time.assumptions
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -43,6 +43,18 @@ def test_a_first_loss_that_nobody_knows_is_told_as_unknown():
     assert "unknown: it is that of the initial weights" in shown
 
 
+def test_a_step_of_which_a_part_has_no_time_is_unknown():
+    """Seconds, tokens/s, MFU and the run's length are unknown; the least that a step takes stands beside, with why."""
+    unknown = dict.fromkeys(("step_s", "tokens_per_s", "mfu", "run_s"))
+    figures = {**FIGURES, **unknown, "least_step_s": 0.25, "untimed_ops": ["matmul"]}
+    shown = draw(prediction_screen("mine", figures, count(TINY, Recipe(2, 8)), parameters(TINY), ()), PLAIN)
+    lines = {line[:15].strip(): line[15:].strip() for line in shown.splitlines()}
+    assert lines["seconds a step"].startswith("unknown, at least 250 ms (no time is known for matmul): matmul 200 ms")
+    assert lines["tokens/s"] == "unknown"
+    assert lines["MFU"].startswith("unknown of 1 TFLOP/s")
+    assert lines["the run"].endswith("unknown")
+
+
 def test_a_tied_head_is_counted_once():
     """A head that is the embedding has no row."""
     tied = ModelSpec("tied", 100, 64, 2, 32, AttentionSpec(4), MlpSpec(64), tied_embeddings=True)

@@ -14,10 +14,10 @@ import torch
 
 from torchledger.formula import count, num_parameters
 from torchledger.formula.precision import FORMATS
-from torchledger.ledger import CONTRACTIONS, HARDWARE_FLOPS, Convention, Ledger
+from torchledger.ledger import CONTRACTIONS, HARDWARE_FLOPS, Convention, Ledger, Line
 from torchledger.machine.profile import MachineProfile
 from torchledger.memory import Peak
-from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
+from torchledger.meter import Scratch, calibrate, facts, keep_heap, kernel_seconds, probe
 from torchledger.planner import Rates, StepTime, step_time
 from torchledger.planner.rank_ledger import rank_ledger
 from torchledger.spec import ModelSpec, Recipe, Strategy
@@ -87,15 +87,20 @@ class Prediction:
         return self.profile.peak(FORMATS[self.setup.recipe.precision].product)
 
     @property
-    def step_s(self) -> float:
-        """Seconds of one step."""
-        return self.time.step_s
+    def step_s(self) -> float | None:
+        """Seconds of one step; `None` where the time of some of it is unknown."""
+        return None if self.time.unknown else self.time.step_s
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation of the practical peak."""
-        peak = self.peak_flops_per_s
-        return None if not peak else self.step_flops / (self.step_s * peak)
+        """Model FLOPs utilisation of the practical peak; `None` where that or the step's time is unknown."""
+        peak, step_s = self.peak_flops_per_s, self.step_s
+        return None if not peak or step_s is None else self.step_flops / (step_s * peak)
+
+    @property
+    def untimed_ops(self) -> tuple[str, ...]:
+        """Operations whose time nobody knows, by name, each once."""
+        return tuple(dict.fromkeys(line.op for line in self.time.unknown))
 
     @property
     def peak_source(self) -> str:
@@ -145,7 +150,7 @@ class Prediction:
     def figures(self) -> dict[str, Any]:
         """The figures by name with units, as JSON and reports tell them."""
         recipe = self.setup.recipe
-        peak, tensors = self.peak, self.tensor_peak
+        peak, tensors, step_s = self.peak, self.tensor_peak, self.step_s
         phases = {phase: group.flops for phase, group in self.ledger.by("phase").items()}
         return {
             "num_parameters": num_parameters(self.setup.spec),
@@ -159,14 +164,16 @@ class Prediction:
             "scratch_bytes": peak.peak_bytes - tensors.peak_bytes,
             "checkpoint_copy_bytes": self.copied_bytes,
             "free_bytes": self.free_bytes,
-            "step_s": self.step_s,
+            "step_s": step_s,
+            "least_step_s": self.time.step_s,
+            "untimed_ops": list(self.untimed_ops),
             "seconds_by_kind": dict(self.time.by_kind),
-            "tokens_per_s": recipe.tokens_per_step / self.step_s,
+            "tokens_per_s": None if step_s is None else recipe.tokens_per_step / step_s,
             "mfu": self.mfu,
             "peak_flops_per_s": self.peak_flops_per_s,
             "peak_source": self.peak_source,
             "num_steps": self.num_steps,
-            "run_s": self.step_s * self.num_steps,
+            "run_s": None if step_s is None else step_s * self.num_steps,
             "num_tokens": recipe.num_tokens,
             "epochs": self.setup.epochs,
             # what weights know that were trained before, nobody can tell
@@ -197,10 +204,8 @@ class Prediction:
             own.append(
                 "what gloo copies for itself is not in the peak: the tensors that it gathers and scatters, or more"
             )
-        unknown = self.time.unknown
-        if unknown:
-            names = ", ".join(dict.fromkeys(line.op for line in unknown))
-            own.append(f"no time is known for {names}: the step is longer by theirs")
+        if self.untimed_ops:
+            own.append(f"no time is known for {', '.join(self.untimed_ops)}: the step is longer by theirs")
         return tuple(dict.fromkeys((*self.setup.assumptions, *self.ledger.assumptions, *self.time.assumptions, *own)))
 
 
@@ -243,7 +248,7 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     weights = setup.config.initial_weights
     trace = look(setup.spec, setup.local_recipe, strategy=setup.strategy, ranks=setup.ranks, weights=weights)
     scratch = _probed(trace, device, free_bytes, on_progress)
-    formats = tuple(dict.fromkeys(("fp32", FORMATS[recipe.precision].product)))
+    formats = tuple(dict.fromkeys(("fp32", *_formats(recipe.precision, device))))
     profile = calibrate(device, formats=formats, on_progress=on_progress)
     return Prediction(
         setup=setup,
@@ -251,10 +256,23 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
         trace=trace,
         scratch=scratch,
         profile=profile,
-        time=step_time(trace.ledger.folded(), Rates.measured(profile)),
+        time=step_time(trace.ledger.folded(), Rates.measured(profile), timed=_timed(trace, device, free_bytes)),
         free_bytes=free_bytes,
         heap=heap,
     )
+
+
+def _formats(precision: str, device: torch.device) -> tuple[str, ...]:
+    """Formats whose matmul is measured: the precision's own, and on a CPU FP8, whose kernel there is slow."""
+    formats = FORMATS[precision]
+    return (formats.product, "fp8") if formats.narrow == "fp8" and device.type == "cpu" else (formats.product,)
+
+
+def _timed(trace: Trace, device: torch.device, free_bytes: int) -> tuple[tuple[Line, float], ...]:
+    """Seconds of the step's fused attention on a CPU; nothing where the tensors do not fit."""
+    if device.type != "cpu" or trace.peak().peak_bytes > free_bytes:
+        return ()
+    return kernel_seconds(call.signature for call in trace.calls)
 
 
 def _formula(setup: Setup) -> Ledger:

@@ -7,6 +7,7 @@ from torchledger.meter.allocator import Allocations, allocations
 from torchledger.meter.calibrate import best_s, calibrate
 from torchledger.meter.device import DeviceError, DeviceFacts, facts, resident_bytes, resolve
 from torchledger.meter.heap import keep_heap, kept_heap
+from torchledger.meter.kernel_time import kernel_seconds
 from torchledger.meter.scratch import Scratch, probe
 from torchledger.meter.threads import set_threads
 
@@ -21,6 +22,7 @@ __all__ = [
     "facts",
     "keep_heap",
     "kept_heap",
+    "kernel_seconds",
     "probe",
     "resident_bytes",
     "resolve",

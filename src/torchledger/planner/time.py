@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torchledger.ledger import HARDWARE_FLOPS, MODEL_FLOPS, Ledger, Line
@@ -17,7 +17,7 @@ class LineTime:
     Attributes:
         line: the line.
         seconds: of all its times; `None` where its work or the rate is unknown.
-        bound: what limits it: `compute`, `memory` or `launch`.
+        bound: what limits it: `compute`, `memory` or `launch`; `kernel` where the kernel itself was timed.
     """
 
     line: Line
@@ -41,7 +41,7 @@ class StepTime:
 
     @property
     def step_s(self) -> float:
-        """Seconds of all lines whose time is known. `unknown` names the others."""
+        """Seconds of all lines whose time is known: the least that a step takes. `unknown` names the others."""
         return sum(each.seconds for each in self.lines if each.seconds is not None)
 
     @property
@@ -61,7 +61,7 @@ class StepTime:
 
     @property
     def by_bound(self) -> Mapping[str, float]:
-        """Seconds by what limits them: `compute`, `memory`, `launch`."""
+        """Seconds by what limits them: `compute`, `memory`, `launch`, `kernel`."""
         sums: dict[str, float] = {}
         for each in self.lines:
             sums[each.bound] = sums.get(each.bound, 0.0) + (each.seconds or 0.0)
@@ -75,20 +75,40 @@ class StepTime:
         return sums
 
 
-def step_time(ledger: Ledger, rates: Rates) -> StepTime:
+def step_time(ledger: Ledger, rates: Rates, *, timed: Iterable[tuple[Line, float]] = ()) -> StepTime:
     """Time every line: the longer of computing and moving bytes, plus the start of the operation.
 
     Nothing overlaps: on one device with one stream, operations run one after the other. A line that moves no bytes
     is a part of another line's kernel (the softmax inside a fused attention) and starts nothing.
+
+    Args:
+        ledger: the lines.
+        rates: how fast the machine computes and moves bytes.
+        timed: lines of kernels that were timed themselves, and the seconds of one time of each: lines of the ledger
+            with the same operation, sizes, format and work take those, wherever they stand.
     """
+    known = {_kernel(line): seconds for line, seconds in timed}
+    lines = tuple(
+        _line_time(line, rates) if seconds is None else LineTime(line, seconds * line.times, "kernel")
+        for line in ledger
+        for seconds in (known.get(_kernel(line)),)
+    )
+    ops = dict.fromkeys(each.line.op for each in lines if each.bound == "kernel" and each.seconds)
     return StepTime(
-        tuple(_line_time(line, rates) for line in ledger),
+        lines,
         rates.source,
         (
             "roofline: the longer of computing and moving bytes for every operation, one after the other",
+            *((f"no roofline for {', '.join(ops)}: the kernels themselves were timed, on zeros",) if ops else ()),
             *rates.assumptions,
         ),
     )
+
+
+def _kernel(line: Line) -> tuple[object, ...]:
+    """What is equal for two lines of one kernel on operands of equal sizes."""
+    work = line.work
+    return (line.op, line.number_format, line.shape, work.flops_full, work.flops_executed, work.bytes_moved)
 
 
 def mfu(ledger: Ledger, step_s: float, peak_flops_per_s: float) -> float | None:

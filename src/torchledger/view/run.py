@@ -57,7 +57,7 @@ def _pace(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     largest = ", ".join(f"{kind} {format_duration(seconds)}" for kind, seconds in kinds[:5])
     return (
         ("FLOPs a step", f"{group_digits(figures['step_flops'])} ({figures['convention']})"),
-        ("seconds a step", f"{format_duration(figures['step_s'])}: {largest}"),
+        ("seconds a step", f"{_seconds(figures)}: {largest}"),
         ("tokens/s", format_count(figures["tokens_per_s"])),
         (
             "MFU",
@@ -66,6 +66,14 @@ def _pace(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         ("the run", _run(figures)),
         ("loss at step 0", _initial_loss(figures["initial_loss"])),
     )
+
+
+def _seconds(figures: Mapping[str, Any]) -> str:
+    """Seconds of a step; where no time is known for some of it, the least that it takes, and for what."""
+    if figures["step_s"] is not None:
+        return format_duration(figures["step_s"])
+    ops = ", ".join(figures["untimed_ops"])
+    return f"unknown, at least {format_duration(figures['least_step_s'])} (no time is known for {ops})"
 
 
 def _initial_loss(nats: float | None) -> str:
