@@ -100,7 +100,7 @@ SHOWN = {
         *("trainer/test_targets.py", "however_a_batch_is_cut_over_micro_batches_and_ranks"),
     ),
     42: ("the norm is that of all ranks", "agree/test_ranks.py", "losses_and_norms_are_those_of_one_process"),
-    43: ("bf16 only where it pays", "trainer/test_precision.py", "auto_takes_bf16_only_where_it_pays"),
+    43: ("bf16 only where it pays", "trainer/test_precision_choice.py", "auto_takes_bf16_only_where_it_pays"),
     44: ("spikes are told, nothing rolled back", "trainer/test_session.py", "a_spike_is_told_and_nothing_rolled_back"),
 }
 
