@@ -55,7 +55,9 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        # A launcher that sees the first of several processes end passes the signal on to those that have yet to say so.
+        if not (self._shared and self.received):
+            self._restore()
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if not self._shared:
