@@ -1,9 +1,13 @@
+import functools
 import json
 from dataclasses import dataclass
 
 import pytest
+import torch
 
+from torchledger.cli import prediction
 from torchledger.cli.main import main
+from torchledger.meter import calibrate
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,37 @@ intermediate_size = 16
         encoding="utf-8",
     )
     return path
+
+
+TINY = """
+model = "tiny.toml"
+data = "data"
+name = "tiny"
+num_steps = 6
+num_threads = 1
+eval_interval = 3
+eval_batches = 1
+checkpoint_interval = 2
+[recipe]
+batch_size = 2
+sequence_length = 16
+[recipe.optimizer]
+learning_rate = 1e-2
+[sample]
+length = 4
+"""
+
+
+@pytest.fixture
+def here(ask, model_file, tmp_path, monkeypatch):
+    """A folder with data, a model of 257 bytes and a run of six steps; calibration takes no time."""
+    threads = torch.get_num_threads()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prediction, "calibrate", functools.partial(calibrate, budget_s=0.02))
+    model_file.write_text(model_file.read_text().replace("vocab_size = 64", "vocab_size = 257"))
+    (tmp_path / "run.toml").write_text(TINY)
+    text = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(200))
+    (tmp_path / "text.txt").write_text(text)
+    assert ask("prepare", "text.txt", "--out", "data", "--tokenizer", "bytes").code == 0
+    yield tmp_path
+    torch.set_num_threads(threads)

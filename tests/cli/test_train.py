@@ -1,6 +1,5 @@
 import contextlib
 import errno
-import functools
 import json
 import math
 import os
@@ -15,41 +14,7 @@ import pytest
 import torch
 
 from torchledger.cli import closing, prediction
-from torchledger.meter import calibrate
 from torchledger.trainer.run_folder import NAMES, RunFolder
-
-TINY = """
-model = "tiny.toml"
-data = "data"
-name = "tiny"
-num_steps = 6
-num_threads = 1
-eval_interval = 3
-eval_batches = 1
-checkpoint_interval = 2
-[recipe]
-batch_size = 2
-sequence_length = 16
-[recipe.optimizer]
-learning_rate = 1e-2
-[sample]
-length = 4
-"""
-
-
-@pytest.fixture
-def here(ask, model_file, tmp_path, monkeypatch):
-    """A folder with data, a model of 257 bytes and a run of six steps; calibration takes no time."""
-    threads = torch.get_num_threads()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(prediction, "calibrate", functools.partial(calibrate, budget_s=0.02))
-    model_file.write_text(model_file.read_text().replace("vocab_size = 64", "vocab_size = 257"))
-    (tmp_path / "run.toml").write_text(TINY)
-    text = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(200))
-    (tmp_path / "text.txt").write_text(text)
-    assert ask("prepare", "text.txt", "--out", "data", "--tokenizer", "bytes").code == 0
-    yield tmp_path
-    torch.set_num_threads(threads)
 
 
 def test_the_books_of_a_run_close_exactly(ask, here):
@@ -387,24 +352,3 @@ def test_a_model_that_learned_nothing_is_noticed(ask, here):
     """Six steps are not enough to get one nat below the unigram entropy, and the books say so."""
     answer = ask("train", "run.toml")
     assert f"not the {closing.LEARNED_NAT:.1f} below that shows learning" in " ".join(answer.out.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("run.toml", "--set", "data=nowhere"), "run prepare first"),
-        (("run.toml", "--set", "data=nowhere", "--set", "num_stepz=3"), "data: nothing is at nowhere"),
-        (("run.toml", "--set", "precision=fp16", "--set", "device=cpu"), "fp16"),
-        (("run.toml", "--resume", "runs/none"), "--resume takes configuration and folder from the run"),
-        (("--resume", "runs/none"), "runs/none"),
-        (("run.toml", "--set", "num_stepz=3"), "did you mean num_steps"),
-        (("run.toml", "--device", "cuda"), "not available"),
-    ],
-)
-def test_a_wrong_question_is_exit_code_2(ask, here, words, message):
-    """Each says what is wrong, without a traceback."""
-    if "cuda" in words and torch.cuda.is_available():
-        pytest.skip("there is a CUDA device here")
-    answer = ask("train", *words)
-    assert answer.code == 2, answer.err
-    assert message in answer.err
