@@ -4,7 +4,7 @@ The baseline is what public tutorials write: FP32, `F.scaled_dot_product_attenti
 and values, the token file memory-mapped anew for each batch, AdamW as torch makes it, gradients clipped. Ours is what
 `torchledger train` does: the whole loop with its loader, metrics file and events, the attention kernel that a probe at
 the start found, and freed memory kept by the process; as `fp32` in that format, as `train` in the format that a probe
-found, with layers compiled where one found that it pays (`precision = "auto"`, `compile = "auto"`).
+found, with layers or the model compiled where one found that it pays (`precision = "auto"`, `compile = "auto"`).
 
 Each loop is a process of its own, and they take turns, a second or so each, while the others wait. What is told of a
 loop is the median of its steps; a ratio is the median over the rounds of the ratio within one. The two cores of a
@@ -159,7 +159,7 @@ def ours(shape: Shape, path: Path, precision: str, told: dict[str, Any]) -> Iter
     TrainStep.__call__ = timed  # type: ignore[method-assign]
     setup = resolve(config)
     told |= {"precision": setup.recipe.precision, "attention": setup.recipe.attention}
-    told |= {"compiled": "compiled" if setup.is_compiled else ""}
+    told |= {"compiled": "" if setup.compiled == "no" else f"compiled: {setup.compiled}"}
     events = train(setup, new_run(setup))
     while True:
         begin = time.perf_counter()

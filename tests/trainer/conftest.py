@@ -81,6 +81,12 @@ def tiny():
     return TINY
 
 
+@pytest.fixture
+def specs():
+    """All models by their names."""
+    return SPECS
+
+
 @pytest.fixture(params=SPECS.values(), ids=SPECS.keys())
 def any_spec(request):
     """Each of the models in turn."""

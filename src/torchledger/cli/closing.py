@@ -53,7 +53,7 @@ def close(prediction: Prediction, measured: Measurement, finished: Finished) -> 
         Difference("mfu", "1", told["mfu"], mfu, None, "of the matmul peak measured here; follows from step_s"),
         _initial_loss(told["initial_loss"], finished.initial_loss),
     )
-    if prediction.setup.is_compiled:
+    if prediction.setup.compiled != "no":
         rows = tuple(map(_of_compiled, rows))
     if prediction.setup.ranks.is_alone:
         return rows

@@ -15,7 +15,7 @@ import torch
 from torchledger.ledger import Ledger
 from torchledger.meter import allocations
 from torchledger.tracer import Recorder
-from torchledger.trainer.compiled import compile_layers
+from torchledger.trainer.compiled import compile_model
 from torchledger.trainer.seeds import seed_step
 from torchledger.trainer.setup import Setup
 from torchledger.trainer.step import build_step, micro_batches
@@ -83,8 +83,7 @@ def _steps(setup: Setup, recorder: Recorder | None = None) -> tuple[float, ...]:
         with setup.device, _phase(recorder, "build"):
             weights = setup.config.initial_weights
             step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy, weights=weights)
-            if setup.is_compiled:
-                compile_layers(step.model)
+            compile_model(step.model, setup.compiled)
         for number in range(num_steps(setup)):
             if recorder is not None:
                 recorder.register(step.model)

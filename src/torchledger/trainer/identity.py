@@ -115,7 +115,7 @@ def numerics(
     strategy: Strategy | None = None,
     *,
     deterministic: bool = False,
-    compiled: bool = False,
+    compiled: str = "no",
 ) -> dict[str, Any]:
     """What decides the last bits beside model, recipe and data.
 
@@ -134,7 +134,7 @@ def numerics(
         "world_size": world_size,
         **layout,
         **({"deterministic": True} if deterministic else {}),
-        **({"compiled": True} if compiled else {}),
+        **({} if compiled == "no" else {"compiled": compiled}),
     }
 
 

@@ -127,7 +127,8 @@ class RunConfig:
         permanent_interval: steps between checkpoints that no later one deletes; 0 keeps none for ever.
         async_checkpoint: whether checkpoints are written while training goes on.
         deterministic: whether an operation that does not repeat bit for bit is refused.
-        compile: whether layers are compiled; `auto` finds out whether it pays.
+        compile: what runs compiled: `no`, `layers` each by itself, or the `model` as one graph; `auto` finds out what
+            pays.
         max_non_finite: steps in a row whose loss or gradient norm may be no number; each of them changes nothing, the
             last ends the run.
         choices: file of multiple-choice questions (JSON lines) that are answered with each evaluation.
@@ -158,7 +159,7 @@ class RunConfig:
     permanent_interval: int = 0
     async_checkpoint: bool = False
     deterministic: bool = False
-    compile: Literal["no", "yes", "auto"] = "no"
+    compile: Literal["no", "layers", "model", "auto"] = "no"
     max_non_finite: int = 1
     choices: Path | None = None
     initial_weights: Path | None = None

@@ -15,7 +15,7 @@ from torchledger.trainer.activation_scale import activation_scales, unusual_scal
 from torchledger.trainer.agreement import any_rank
 from torchledger.trainer.checkpoint import latest_checkpoint
 from torchledger.trainer.choices import answer
-from torchledger.trainer.compiled import compile_layers
+from torchledger.trainer.compiled import compile_model
 from torchledger.trainer.errors import CheckpointError, NonFinite
 from torchledger.trainer.events import (
     Answered,
@@ -90,8 +90,7 @@ class Session:
             weights = setup.config.initial_weights if checkpoint is None else None
             with setup.device:
                 self.step = build_step(setup.spec, setup.local_recipe, strategy=setup.strategy, weights=weights)
-            if setup.is_compiled:
-                compile_layers(self.step.model)
+            compile_model(self.step.model, setup.compiled)
             resumed = resume(self.step, setup, checkpoint, self._group(), allow_changes=allow_changes)
         except (RuntimeError, MemoryError) as error:
             raise_in_our_words(error, None)

@@ -12,7 +12,7 @@ from torchledger import spec as specs
 from torchledger.meter import device as devices
 from torchledger.meter import set_threads
 from torchledger.spec import ModelSpec, Recipe, SpecError, Strategy
-from torchledger.trainer.compiled import choose_compile
+from torchledger.trainer.compiled import Compiled, choose_compile
 from torchledger.trainer.errors import SetupError
 from torchledger.trainer.identity import Identity, numerics
 from torchledger.trainer.initial_weights import check_initial_weights, meta_model
@@ -65,9 +65,9 @@ class Setup:
         return local_recipe(self.recipe, self.strategy)
 
     @property
-    def is_compiled(self) -> bool:
-        """Whether layers run compiled in training."""
-        return self.config.compile == "yes"
+    def compiled(self) -> Compiled:
+        """What runs compiled in training."""
+        return cast("Compiled", self.config.compile)
 
     @property
     def is_writing(self) -> bool:
@@ -92,7 +92,7 @@ class Setup:
         weight, has_documents = self.config.data_weight, self.recipe.document_mask
         data = data_identity(self.data, weight, self.mixture, has_documents=has_documents)
         fixed = self.config.deterministic
-        compiled = self.is_compiled
+        compiled = self.compiled
         here = numerics(self.device, self.ranks.size, self.strategy, deterministic=fixed, compiled=compiled)
         return Identity(self.spec, self.recipe, data, here)
 
@@ -142,7 +142,7 @@ def resolve(config: RunConfig, ranks: Ranks = Ranks()) -> Setup:  # noqa: B008  
         device=cast("devices.DeviceName", device.type),
         precision="recipe",
         attention="recipe",
-        compile="yes" if compiled.is_on else "no",
+        compile=compiled.what,
         num_threads=torch.get_num_threads(),
         sample=config.sample if data.tokenizer_path is not None else replace(config.sample, length=0),
     )

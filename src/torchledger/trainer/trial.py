@@ -14,17 +14,17 @@ from torchledger.trainer.step import build_model
 
 __all__ = ["Trial", "one_layer"]
 
-_SMALL_VOCABULARY = 256  # of the model, whose head is not what is asked about
+SMALL_VOCABULARY = 256  # of the model, whose head is not what is asked about
 
 
-def one_layer(spec: ModelSpec) -> ModelSpec:
+def one_layer(spec: ModelSpec, vocab_size: int = SMALL_VOCABULARY) -> ModelSpec:
     """The model with its first dense layer alone and a small vocabulary; where every layer has experts, a dense one."""
     index = next((i for i in range(spec.num_layers) if not spec.layer(i).is_moe), 0)
     return replace(
         spec,
         num_layers=1,
         num_prediction_layers=0,
-        vocab_size=_SMALL_VOCABULARY,
+        vocab_size=vocab_size,
         moe=None,
         attention=replace(spec.attention, window_pattern=(spec.layer(index).window,)),
     )
@@ -32,18 +32,18 @@ def one_layer(spec: ModelSpec) -> ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A model of one dense layer and a small vocabulary, and tokens as many as a micro-batch has."""
+    """A model of one dense layer, mostly with a small vocabulary, and tokens as many as a micro-batch has."""
 
     model: Transformer
     batch: tuple[Tensor, ...]
     recipe: Recipe
 
     @classmethod
-    def of(cls, spec: ModelSpec, recipe: Recipe, device: torch.device) -> "Trial":
-        """One for this model and recipe; its first dense layer stands for all."""
+    def of(cls, spec: ModelSpec, recipe: Recipe, device: torch.device, vocab_size: int = SMALL_VOCABULARY) -> "Trial":
+        """One for this model and recipe; its first dense layer stands for all, and its head has so many tokens."""
         with device:
             tokens = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
-            model = build_model(one_layer(spec), replace(recipe, trainable=(), load_balance=0.0))
+            model = build_model(one_layer(spec, vocab_size), replace(recipe, trainable=(), load_balance=0.0))
         for parameter in model.parameters():
             nn.init.constant_(parameter, 0.01)
         narrow(model, recipe.precision)
