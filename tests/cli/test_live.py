@@ -146,13 +146,17 @@ class Closed(io.StringIO):
 
     def write(self, _text):
         """The system's answer."""
+        self.tries = getattr(self, "tries", 0) + 1
         raise BrokenPipeError
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
 def test_nobody_watching_stops_nothing(on_terminal):
     """A closed pipe or a terminal that hung up is no error of the run: what follows is not drawn."""
-    live = Live(400, every=1, stream=Closed(), on_terminal=on_terminal)
+    stream = Closed()
+    live = Live(400, every=1, stream=stream, on_terminal=on_terminal)
     live.show(step(0))
+    tries = stream.tries
     live.show(step(1))
     live.close()
+    assert stream.tries == tries > 0

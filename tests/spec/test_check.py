@@ -109,5 +109,5 @@ def test_one_mistake_is_one_line():
 
 def test_a_model_that_can_be_passes():
     """Nothing happens to a model without mistakes."""
-    check.require(SPEC)
-    check.require(replace(SPEC, attention=LATENT))
+    assert check.require(SPEC) is None
+    assert check.require(replace(SPEC, attention=LATENT)) is None

@@ -4,7 +4,8 @@ from torchledger.ops.pattern.errors import PatternError, refuse
 
 
 def test_nothing_wrong_is_no_error():
-    refuse([])
+    """A pattern without mistakes passes."""
+    assert refuse([]) is None
 
 
 def test_every_mistake_is_a_line():
