@@ -32,21 +32,20 @@ def _traced(build, rank):
     return max(*curve, *copies), curve[-1], collectives(trace)
 
 
-def _compare(build, folder):
+def _measured(build, folder):
+    """What each of two real ranks allocated and sent, in the shape of `_traced`."""
     torch.multiprocessing.spawn(measured_rank, (build, str(folder)), nprocs=N)
-    for rank in range(N):
-        peak, end, collectives = torch.load(f"{folder}/{rank}", weights_only=False)
-        assert _traced(build, rank) == (peak, end, collectives)
+    return [tuple(torch.load(f"{folder}/{rank}", weights_only=False)) for rank in range(N)]
 
 
 def test_real_ranks_of_fsdp_allocate_and_send_as_traced(tmp_path):
     """Two processes over gloo: peak of a step to the byte, and the same collectives, on both ranks."""
-    _compare(sharded, tmp_path)
+    assert [_traced(sharded, rank) for rank in range(N)] == _measured(sharded, tmp_path)
 
 
 def test_real_ranks_of_ddp_allocate_and_send_as_traced(tmp_path):
     """Two processes over gloo: peak of a step to the byte, and the same collectives, on both ranks."""
-    _compare(replicated, tmp_path)
+    assert [_traced(replicated, rank) for rank in range(N)] == _measured(replicated, tmp_path)
 
 
 def test_the_peak_of_fsdp_is_that_of_torchs_own_tracker():

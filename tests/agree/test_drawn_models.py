@@ -159,17 +159,20 @@ def _contractions(ledger):
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(specs(), recipes)
 def test_formula_and_trace_agree_on_every_account_and_every_kept_byte(spec, recipe):
-    _agree(spec, recipe)
+    told, found = _told_and_found(spec, recipe)
+    assert told == found
 
 
 @pytest.mark.proof
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(specs(), recipes)
 def test_they_agree_on_hundreds(spec, recipe):
-    _agree(spec, recipe)
+    told, found = _told_and_found(spec, recipe)
+    assert told == found
 
 
-def _agree(spec, recipe):
+def _told_and_found(spec, recipe):
+    """FLOPs of each account, kept bytes and bytes of each part, by formula and by the trace."""
     assume(not check.mistakes(spec))
 
     def step():
@@ -177,14 +180,24 @@ def _agree(spec, recipe):
         return lambda: run(batch, 0)
 
     trace, formula, prediction = trace_step(step), count(spec, recipe), memory(spec, recipe)
-    assert _contractions(formula) == _contractions(trace.ledger.folded())
-    assert formula.total.bytes_kept == trace.kept_bytes
-    assert prediction.activation_bytes * recipe.accumulation_steps == trace.kept_bytes
     held = trace.timeline.live_at(trace.timeline.num_events)
     parts = {
         "parameters": prediction.parameter_bytes,
         "buffers": prediction.buffer_bytes,
         "optimizer state": prediction.optimizer_state_bytes,
     }
-    assert parts == {part: sum(block.num_bytes for block in held if block.part == part) for part in parts}
-    assert prediction.parameter_bytes == 4 * num_parameters(spec)
+    told = {
+        "FLOPs": _contractions(formula),
+        "kept, by the ledger": formula.total.bytes_kept,
+        "kept, by the prediction": prediction.activation_bytes * recipe.accumulation_steps,
+        "bytes of FP32 parameters": 4 * num_parameters(spec),
+        **parts,
+    }
+    found = {
+        "FLOPs": _contractions(trace.ledger.folded()),
+        "kept, by the ledger": trace.kept_bytes,
+        "kept, by the prediction": trace.kept_bytes,
+        "bytes of FP32 parameters": prediction.parameter_bytes,
+        **{part: sum(block.num_bytes for block in held if block.part == part) for part in parts},
+    }
+    return told, found

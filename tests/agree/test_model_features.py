@@ -43,29 +43,31 @@ def _contractions(ledger):
     return {account: (work.flops_full, work.flops_executed) for account, work in found.items()}
 
 
-def _agree(spec, recipe):
+def _accounts(spec, recipe):
+    """FLOPs of each account, kept bytes (by two ways), bytes of parts, the peak: by formula, by trace, by running."""
     torch.manual_seed(0)
     formula, prediction, trace = count(spec, recipe), memory(spec, recipe), trace_step(lambda: _build(spec, recipe))
-    measured = _recorded(spec, recipe)
-    assert _contractions(formula) == _contractions(trace.ledger.folded())
-    assert formula.total.bytes_kept == trace.kept_bytes == prediction.activation_bytes * recipe.accumulation_steps
     held = trace.timeline.live_at(trace.timeline.num_events)
-    states = sum(block.num_bytes for block in held if block.part == "optimizer state")
-    assert prediction.optimizer_state_bytes == states
-    assert prediction.parameter_bytes == sum(block.num_bytes for block in held if block.part == "parameters")
-    assert _contractions(trace.ledger.folded()) == _contractions(measured.ledger.folded())
-    assert trace.kept_bytes == measured.kept_bytes
-    assert trace.peak().peak_bytes == measured.peak().peak_bytes
+    parts = [sum(block.num_bytes for block in held if block.part == part) for part in ("optimizer state", "parameters")]
+    traced, recorded = (
+        (_contractions(each.ledger.folded()), each.kept_bytes, each.kept_bytes, *parts, each.peak().peak_bytes)
+        for each in (trace, _recorded(spec, recipe))
+    )
+    kept = formula.total.bytes_kept, prediction.activation_bytes * recipe.accumulation_steps
+    states = prediction.optimizer_state_bytes, prediction.parameter_bytes
+    peak = prediction.peak_bytes
     # An adapter's factor, 8 bytes, is let go of a moment later where its layer is about to run again.
-    late = 8 if recipe.lora_rank and recipe.recompute == "full" else 0
-    assert 0 <= trace.peak().peak_bytes - prediction.peak_bytes <= late
+    if recipe.lora_rank and recipe.recompute == "full":
+        peak += min(8, max(0, traced[-1] - peak))
+    return (_contractions(formula), *kept, *states, peak), traced, recorded
 
 
 @pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
 @pytest.mark.parametrize("name", ["opt", "phi", "gemma 2", "dropout", "qwen moe"])
 def test_dropout_of_the_residual_stream(name, recipe):
     """On the embedding and on what each branch adds; drawn again the same when a layer runs again."""
-    _agree(replace(BY_ID[name], dropout=0.1), recipe)
+    formula, traced, recorded = _accounts(replace(BY_ID[name], dropout=0.1), recipe)
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
@@ -73,28 +75,32 @@ def test_dropout_of_the_residual_stream(name, recipe):
 @pytest.mark.parametrize("name", ["phi", "gemma 2"])
 def test_the_loss_in_pieces(name, chunk, recipe):
     """Pieces that divide the 32 tokens of a micro-batch, leave a rest, or are larger than all of them."""
-    _agree(BY_ID[name], replace(recipe, loss_chunk=chunk))
+    formula, traced, recorded = _accounts(BY_ID[name], replace(recipe, loss_chunk=chunk))
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
 @pytest.mark.parametrize("name", ["llama", "bloom", "gemma 3", "dropout"])
 def test_documents_kept_apart(name, recipe):
     """A mask for each sequence, of every window, with slopes or without."""
-    _agree(BY_ID[name], replace(recipe, document_mask=True))
+    formula, traced, recorded = _accounts(BY_ID[name], replace(recipe, document_mask=True))
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize("recipe", [WHOLE, VARIANTS[1]], ids=["fp32-whole", "bf16-fused"])
 @pytest.mark.parametrize("name", ["deepseek", "qwen moe"])
 def test_a_load_balancing_loss(name, recipe):
     """Of softmax and of sigmoid scores, also where layers run again, and where no share of a micro-batch follows."""
-    _agree(BY_ID[name], replace(recipe, load_balance=0.01))
+    formula, traced, recorded = _accounts(BY_ID[name], replace(recipe, load_balance=0.01))
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
 @pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek"])
 def test_adapters(name, recipe):
     """They are the only thing that is trained, beside every linear layer of attention, MLP and experts."""
-    _agree(BY_ID[name], replace(recipe, lora_rank=3))
+    formula, traced, recorded = _accounts(BY_ID[name], replace(recipe, lora_rank=3))
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize(
@@ -103,14 +109,16 @@ def test_adapters(name, recipe):
 )
 def test_adapters_beside_some_layers(name, targets):
     """In the first layer nothing before the first adapter has a gradient, and keys without one get none."""
-    _agree(BY_ID[name], replace(VARIANTS[0], lora_rank=3, lora_targets=targets))
+    formula, traced, recorded = _accounts(BY_ID[name], replace(VARIANTS[0], lora_rank=3, lora_targets=targets))
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize("trainable", [("head",), ("embedding",), ("layers.1",), ("layers.1-2", "head")], ids=str)
 @pytest.mark.parametrize("name", ["gemma 2", "qwen moe"])
 def test_frozen_parts(name, trainable):
     """What is frozen has no gradient, and before the first trained part nothing is kept."""
-    _agree(BY_ID[name], replace(VARIANTS[len(trainable) - 1], trainable=trainable))
+    formula, traced, recorded = _accounts(BY_ID[name], replace(VARIANTS[len(trainable) - 1], trainable=trainable))
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize("recipe", VARIANTS, ids=lambda recipe: f"{recipe.precision}-{recipe.attention}")
@@ -119,7 +127,8 @@ def test_frozen_parts(name, trainable):
 def test_experts_of_a_fixed_capacity(name, factor, recipe):
     """Every expert computes as many rows, whatever the router chose."""
     spec = BY_ID[name]
-    _agree(replace(spec, moe=replace(spec.moe, capacity_factor=factor)), recipe)
+    formula, traced, recorded = _accounts(replace(spec, moe=replace(spec.moe, capacity_factor=factor)), recipe)
+    assert formula == traced == recorded
 
 
 @pytest.mark.parametrize(
@@ -135,4 +144,5 @@ def test_experts_of_a_fixed_capacity(name, factor, recipe):
 )
 def test_layers_that_predict_further_tokens(name, layers, recipe):
     """Each reads what the one before it made and has a loss of its own; embedding and head are cast once for all."""
-    _agree(replace(BY_ID[name], num_prediction_layers=layers), recipe)
+    formula, traced, recorded = _accounts(replace(BY_ID[name], num_prediction_layers=layers), recipe)
+    assert formula == traced == recorded

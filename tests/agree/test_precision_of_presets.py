@@ -19,17 +19,21 @@ def audit_of(preset, precision):
     return audit_precision(subject_of(preset, {"precision": precision, "sets": SMALL, "sequence_length": 32}))
 
 
-def require_sound(record):
-    assert [each for each in record.findings if each.severity != "note"] == []
+def complaints(record):
+    """What an audit of a sound model does not say: its warnings, a check that fails, advice to give up."""
+    found = [each for each in record.findings if each.severity != "note"]
     checks = {row["which"]: row for row in record.tables["checks"]}
-    assert checks["as advised"]["holds"]
-    assert record.facts["advised"] != "FP32 throughout"
+    if not checks["as advised"]["holds"]:
+        found.append(checks["as advised"])
+    if record.facts["advised"] == "FP32 throughout":
+        found.append(record.facts["advised"])
+    return found
 
 
 @pytest.mark.parametrize("preset", FAMILIES)
 def test_a_preset_as_it_begins_raises_nothing_in_bf16(preset):
     """Weights drawn by the recipe, autocast to BF16: no warning, and the step is as good as FP32's."""
-    require_sound(audit_of(preset, "bf16"))
+    assert complaints(audit_of(preset, "bf16")) == []
 
 
 @pytest.mark.proof
@@ -37,7 +41,7 @@ def test_a_preset_as_it_begins_raises_nothing_in_bf16(preset):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_large_preset_as_it_begins_raises_nothing(preset, precision):
     """As above, of families whose layers are larger."""
-    require_sound(audit_of(preset, precision))
+    assert complaints(audit_of(preset, precision)) == []
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -61,5 +65,5 @@ def test_a_model_of_transformers_raises_nothing(family, attention, precision):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scale = 65536.0 if precision == "fp16" else 1.0
     record = audit_precision(Subject(family, model, batch, optimizer=optimizer, precision=precision, loss_scale=scale))
-    require_sound(record)
+    assert complaints(record) == []
     assert len(record.tables["logits"]) == 2
