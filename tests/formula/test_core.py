@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from torchledger.formula.core import core, has_fused_kernel, why_scores_are_kept
+from torchledger.formula.core_fused import flash
 from torchledger.formula.heads import Context, Heads
 from torchledger.formula.tape import Tape
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
@@ -39,6 +40,17 @@ def test_it_reads_shared_heads_repeated_and_keeps_the_copies():
     size = 4 * B * T * H * D_HEAD
     assert (kept["core.key"], kept["core.value"]) == (size, size)
     assert "k" not in kept
+
+
+def test_a_flash_kernel_reads_shared_heads_once():
+    """It is given as many key and value heads as there are: 4·B·T·(H + 2·K)·d bytes in, kept as they came."""
+    tape = Tape("fp32")
+    heads = Heads(*(tape.make(name, (B, T, n, D_HEAD), "fp32") for name, n in (("q", H), ("k", K), ("v", K))))
+    flash(tape, SPEC, heads, Context(None, T * T))
+    line = next(line for line in tape.lines() if line.op == "attention" and line.phase == "forward")
+    assert line.work.bytes_read == 4 * B * T * (H + 2 * K) * D_HEAD
+    kept = {each.name: each.total_bytes for each in tape.activations()}
+    assert (kept["q"], kept["k"], kept["v"]) == tuple(4 * B * T * n * D_HEAD for n in (H, K, K))
 
 
 def test_one_key_value_head_is_repeated_without_a_copy():
