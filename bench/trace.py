@@ -24,7 +24,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchledger import spec
-from torchledger.cli.prediction import look
+from torchledger.cli.looked import look
 from torchledger.spec import Recipe
 from torchledger.trainer.step import TrainStep, build_step, example_batch
 
@@ -36,7 +36,7 @@ _APART = """
 import json, resource, sys, time
 begun = time.perf_counter()
 from torchledger import spec
-from torchledger.cli.prediction import look
+from torchledger.cli.looked import look
 look(spec.load("gpt2"), spec.Recipe(sequence_length=8, precision="bf16"))  # loads what is loaded at first use
 started = time.perf_counter(), time.process_time()
 model = spec.load(sys.argv[1])

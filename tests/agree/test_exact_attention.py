@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchledger.cli.prediction import look
+from torchledger.cli.looked import look
 from torchledger.formula import count
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from torchledger.cli import prediction
+from torchledger.cli import pace, prediction
 from torchledger.cli.main import main
-from torchledger.meter import calibrate
+from torchledger.meter import calibrate, kernel_seconds
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def here(ask, model_file, tmp_path, monkeypatch):
     threads = torch.get_num_threads()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(prediction, "calibrate", functools.partial(calibrate, budget_s=0.02))
+    monkeypatch.setattr(pace, "kernel_seconds", lambda calls, **_: kernel_seconds(calls, budget_s=0.0, pool_bytes=0))
     model_file.write_text(model_file.read_text().replace("vocab_size = 64", "vocab_size = 257"))
     (tmp_path / "run.toml").write_text(TINY)
     text = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(200))

@@ -44,4 +44,4 @@ def test_seconds_that_nobody_knew_are_held_against_nothing():
     row = _step_s({"step_s": None, "untimed_ops": ["matmul"]}, 23.0)
     assert (row.predicted, row.measured, row.tolerance, row.within) == (None, 23.0, None, None)
     assert row.note == "no time was known for matmul; median step"
-    assert _step_s({"step_s": 20.0}, 23.0).within
+    assert _step_s({"step_s": 20.0, "step_s_by": "roofline"}, 23.0).within

@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from torchledger.cli import prediction
+from torchledger.cli.looked import look
 from torchledger.cli.prediction import (
     Prediction,
     _formats,
     _peak_bytes,
     _probed,
-    _timed,
     disagreement,
-    look,
     what_would_fit,
 )
 from torchledger.formula import count
@@ -103,15 +102,8 @@ def test_seconds_with_an_unknown_part_are_unknown():
     assert whole["tokens_per_s"] == 8 * 16 / whole["step_s"]
 
 
-def test_attention_and_fp8_of_a_cpu_have_measured_times():
-    """The fused attention of a step is timed where its tensors fit, and FP8's rate is measured beside that of bf16."""
-    trace = look(TINY, Recipe(batch_size=8, sequence_length=16, attention="fused"))
-    assert {line.op for line, seconds in _timed(trace, SETUP.device, 2**40) if seconds} == {
-        "attention",
-        "attention_backward",
-    }
-    assert _timed(trace, SETUP.device, trace.peak().peak_bytes - 1) == ()
-    assert _timed(trace, torch.device("cuda"), 2**40) == ()
+def test_the_rate_of_fp8_on_a_cpu_is_measured():
+    """FP8's rate is measured beside that of bf16, in which its attention runs; on a GPU that of its product alone."""
     assert _formats("fp8", SETUP.device) == ("bf16", "fp8")
     assert _formats("fp8", torch.device("cuda")) == _formats("bf16", SETUP.device) == ("bf16",)
 

@@ -76,7 +76,7 @@ def _step_s(told: Mapping[str, Any], measured: float | None) -> Difference:
     if told["step_s"] is None:
         ops = ", ".join(told["untimed_ops"])
         return Difference("step_s", "s", None, measured, None, f"no time was known for {ops}; median step")
-    return Difference("step_s", "s", told["step_s"], measured, 0.25, "roofline; median step")
+    return Difference("step_s", "s", told["step_s"], measured, 0.25, f"{told['step_s_by']}; median step")
 
 
 def _initial_loss(predicted: float | None, measured: float | None) -> Difference:

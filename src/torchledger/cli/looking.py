@@ -9,8 +9,9 @@ import click
 
 from torchledger.cli import architecture, own
 from torchledger.cli.asked import Asked
+from torchledger.cli.looked import look
 from torchledger.cli.output import note
-from torchledger.cli.prediction import disagreement, look
+from torchledger.cli.prediction import disagreement
 from torchledger.cli.step import answer_step
 from torchledger.cli.traced import answer_traced, guarded, require_complete
 from torchledger.formula import count

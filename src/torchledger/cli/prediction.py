@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
+from torchledger.cli.looked import look
+from torchledger.cli.pace import pace
 from torchledger.formula import count, num_parameters
 from torchledger.formula.precision import FORMATS
-from torchledger.ledger import CONTRACTIONS, HARDWARE_FLOPS, Convention, Ledger, Line
+from torchledger.ledger import CONTRACTIONS, HARDWARE_FLOPS, Convention, Ledger
 from torchledger.machine.profile import MachineProfile
 from torchledger.memory import Peak
-from torchledger.meter import Scratch, calibrate, facts, keep_heap, kernel_seconds, probe
-from torchledger.planner import Rates, StepTime, step_time
+from torchledger.meter import Scratch, calibrate, facts, keep_heap, probe
+from torchledger.planner import Rates, StepTime
 from torchledger.planner.rank_ledger import rank_ledger
-from torchledger.spec import ModelSpec, Recipe, Strategy
+from torchledger.spec import Recipe
 from torchledger.spec.recipe import Recompute
-from torchledger.tracer import Trace, trace_step
-from torchledger.tracer.targets.target import TargetName
-from torchledger.trainer.ranks import Ranks
+from torchledger.tracer import Trace
 from torchledger.trainer.setup import Setup
-from torchledger.trainer.step import build_step, example_batch
 from torchledger.trainer.utilization import Yardstick
 from torchledger.units import format_bytes, format_flops_per_s
 
@@ -166,6 +163,7 @@ class Prediction:
             "free_bytes": self.free_bytes,
             "step_s": step_s,
             "least_step_s": self.time.step_s,
+            "step_s_by": "its kernels, one by one" if self.time.by_kernels else "roofline",
             "untimed_ops": list(self.untimed_ops),
             "seconds_by_kind": dict(self.time.by_kind),
             "tokens_per_s": None if step_s is None else recipe.tokens_per_step / step_s,
@@ -209,32 +207,6 @@ class Prediction:
         return tuple(dict.fromkeys((*self.setup.assumptions, *self.ledger.assumptions, *self.time.assumptions, *own)))
 
 
-def look(
-    spec: ModelSpec,
-    recipe: Recipe,
-    *,
-    target: TargetName = "cpu",
-    chip: str | None = None,
-    fold: bool = True,
-    strategy: Strategy | None = None,
-    ranks: Ranks = Ranks(),  # noqa: B008  # a frozen value
-    weights: Path | None = None,
-) -> Trace:
-    """Two steps of the trainer's own step object on no memory; the ledger is of the second.
-
-    Equal layers are run a few times only, unless `fold` says otherwise. Of many ranks it is one that is looked at, and
-    `recipe` is that of the rank; nothing is sent.
-    """
-
-    def build() -> Callable[[], object]:
-        step = build_step(spec, recipe, initialized=False, strategy=strategy, weights=weights)
-        batch, numbers = example_batch(recipe), itertools.count()
-        return lambda: step(batch, next(numbers))
-
-    size = None if ranks.is_alone else ranks.size
-    return trace_step(build, target=target, chip=chip, fold=fold, world_size=size, rank=ranks.rank)
-
-
 def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     """Tell what a run will cost, and measure what of this machine that takes.
 
@@ -248,6 +220,7 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
     weights = setup.config.initial_weights
     trace = look(setup.spec, setup.local_recipe, strategy=setup.strategy, ranks=setup.ranks, weights=weights)
     scratch = _probed(trace, device, free_bytes, on_progress)
+    times_kernels = device.type == "cpu" and trace.peak().peak_bytes <= free_bytes
     formats = tuple(dict.fromkeys(("fp32", *_formats(recipe.precision, device))))
     profile = calibrate(device, formats=formats, on_progress=on_progress)
     return Prediction(
@@ -256,7 +229,7 @@ def predict(setup: Setup, on_progress: Progress | None = None) -> Prediction:
         trace=trace,
         scratch=scratch,
         profile=profile,
-        time=step_time(trace.ledger.folded(), Rates.measured(profile), timed=_timed(trace, device, free_bytes)),
+        time=pace(trace, recipe, Rates.measured(profile), times_kernels=times_kernels, on_progress=on_progress),
         free_bytes=free_bytes,
         heap=heap,
     )
@@ -266,13 +239,6 @@ def _formats(precision: str, device: torch.device) -> tuple[str, ...]:
     """Formats whose matmul is measured: the precision's own, and on a CPU FP8, whose kernel there is slow."""
     formats = FORMATS[precision]
     return (formats.product, "fp8") if formats.narrow == "fp8" and device.type == "cpu" else (formats.product,)
-
-
-def _timed(trace: Trace, device: torch.device, free_bytes: int) -> tuple[tuple[Line, float], ...]:
-    """Seconds of the step's fused attention on a CPU; nothing where the tensors do not fit."""
-    if device.type != "cpu" or trace.peak().peak_bytes > free_bytes:
-        return ()
-    return kernel_seconds(call.signature for call in trace.calls)
 
 
 def _formula(setup: Setup) -> Ledger:

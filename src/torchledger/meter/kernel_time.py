@@ -1,45 +1,93 @@
-"""Seconds of kernels that no rate of matmuls tells: a trace's fused attention calls, run on zeros."""
+"""Seconds of the kernels of a step, each run by itself on this CPU, on operands that no cache holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import time
+from collections.abc import Callable, Iterable
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from torchledger.ledger import Line
-from torchledger.meter.calibrate import best_s
 from torchledger.tracer import Signature, real_arguments
 from torchledger.tracer.pricing import price
 from torchledger.tracer.signature import meta_of
 
-#: torch's fused attention on a CPU: blocks of the scores in turn, which in 16 bit goes far slower than matmuls do.
-_TIMED = frozenset(
-    {
-        "aten._scaled_dot_product_flash_attention_for_cpu.default",
-        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
-    }
-)
+#: Operands are taken in turn out of so many bytes. A kernel of a step finds its operands where others have left them,
+#: mostly not in the caches of its core: with 64 MiB in turn the kernels of a step of 5 million parameters add up to a
+#: fifth less than it took, with 256 MiB to 2 % more (two cores with 2 MiB each, bf16).
+POOL_BYTES = 256 * 2**20
+_MOST_OPERANDS = 64
+_FEWEST_RUNS = 3
+#: torch's FP8 product on a CPU takes tens of milliseconds for 64³ and its rate hangs on no size: the rate is measured.
+_KNOWN_BY_RATE = frozenset({"aten._scaled_mm.default"})
 
 
-def kernel_seconds(signatures: Iterable[Signature], *, budget_s: float = 0.1) -> tuple[tuple[Line, float], ...]:
-    """Time every distinct call of fused attention, with the threads that are set now.
+def kernel_seconds(
+    signatures: Iterable[Signature],
+    *,
+    budget_s: float = 0.006,
+    pool_bytes: int = POOL_BYTES,
+    on_progress: Callable[[int, int, str], None] | None = None,
+) -> tuple[tuple[Line, float], ...]:
+    """Time every distinct call of torch's own operations, with the threads that are set now.
 
     Args:
-        signatures: calls of a trace; those of other operations are left out, equal ones are timed once.
-        budget_s: for each, after two runs at least: one to warm up, one to measure.
+        signatures: calls of a trace; equal ones are timed once. Left out: what sends anything, what has no cost, and
+            what zeros cannot stand in for.
+        budget_s: for each, after three runs at least.
+        pool_bytes: operands are taken in turn out of so many bytes, and are two sets at least.
+        on_progress: told (done, total, operation) before each.
 
     Returns:
-        Lines of one time of each, as a trace would have them, and seconds; those of a kernel stand on its first line,
-        and the others that it does within take none.
+        Lines of one time of each, as a trace would have them, and the seconds that a quarter of
+        the runs stayed below; those of a kernel stand on its first
+        line, and the others that it does within take none.
     """
+    distinct = list(dict.fromkeys(each for each in signatures if _is_timed(each)))
     found: list[tuple[Line, float]] = []
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for signature in dict.fromkeys(each for each in signatures if each.op in _TIMED):
-            args, kwargs = real_arguments(signature)
-            operation = signature.overload()
-            results = tuple(meta_of(each) for each in operation(*args, **kwargs) if isinstance(each, torch.Tensor))
-            seconds = best_s(lambda: operation(*args, **kwargs), torch.device("cpu"), budget_s, least=1)  # noqa: B023  # run at once
-            priced = price(signature, results)
+        for number, signature in enumerate(distinct):
+            if on_progress is not None:
+                on_progress(number, len(distinct), signature.op)
+            try:
+                seconds, results = _usual_s(signature, budget_s, pool_bytes)
+            except (RuntimeError, AttributeError, TypeError, ValueError, IndexError):
+                continue  # the line keeps its roofline, which is said
+            priced = price(signature, tuple(meta_of(each) for each in results))
             lines = [piece.line("", number_format=priced.number_format) for piece in priced.pieces]
-            found += [(line, 0.0 if number else seconds) for number, line in enumerate(lines)]
+            found += [(line, 0.0 if place else seconds) for place, line in enumerate(lines)]
     return tuple(found)
+
+
+def _is_timed(signature: Signature) -> bool:
+    return signature.op.startswith("aten.") and signature.op not in _KNOWN_BY_RATE
+
+
+def _usual_s(signature: Signature, budget_s: float, pool_bytes: int) -> tuple[float, list[torch.Tensor]]:
+    """Seconds of a run, and the tensors that the last one gave."""
+    operation, first = signature.overload(), real_arguments(signature)
+    num_sets = min(_MOST_OPERANDS, max(2, pool_bytes // max(1, _held_bytes(first))))
+    operands = itertools.cycle([first, *(real_arguments(signature) for _ in range(num_sets - 1))])
+    args, kwargs = next(operands)
+    result = operation(*args, **kwargs)
+    seconds: list[float] = []
+    end = time.perf_counter() + budget_s
+    while len(seconds) < _FEWEST_RUNS or time.perf_counter() < end:
+        args, kwargs = next(operands)
+        begin = time.perf_counter()
+        result = operation(*args, **kwargs)
+        seconds.append(time.perf_counter() - begin)
+    # a quarter from below: beside other processes half of the runs may have waited for a core
+    return sorted(seconds)[len(seconds) // 4], [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+
+
+def _held_bytes(operands: object) -> int:
+    """Bytes of all storages among the operands, each once."""
+    storages = {
+        each.untyped_storage().data_ptr(): each.untyped_storage().nbytes()
+        for each in tree_leaves(operands)
+        if isinstance(each, torch.Tensor)
+    }
+    return sum(storages.values())

@@ -50,6 +50,11 @@ class StepTime:
         return tuple(each.line for each in self.lines if each.seconds is None)
 
     @property
+    def by_kernels(self) -> bool:
+        """Whether most of the seconds are those of kernels that were timed themselves."""
+        return self.by_bound.get("kernel", 0.0) > self.step_s / 2
+
+    @property
     def by_phase(self) -> Mapping[str, float]:
         """Seconds by phase, in order of appearance."""
         return self._by("phase")
@@ -93,16 +98,15 @@ def step_time(ledger: Ledger, rates: Rates, *, timed: Iterable[tuple[Line, float
         for line in ledger
         for seconds in (known.get(_kernel(line)),)
     )
-    ops = dict.fromkeys(each.line.op for each in lines if each.bound == "kernel" and each.seconds)
-    return StepTime(
-        lines,
-        rates.source,
-        (
-            "roofline: the longer of computing and moving bytes for every operation, one after the other",
-            *((f"no roofline for {', '.join(ops)}: the kernels themselves were timed, on zeros",) if ops else ()),
-            *rates.assumptions,
-        ),
-    )
+    num_timed = sum(each.bound == "kernel" and bool(each.seconds) for each in lines)
+    by_roofline = [each.line.op for each in lines if each.bound != "kernel" and each.seconds]
+    roofline = "roofline: the longer of computing and moving bytes for every operation, one after the other"
+    alone = "kernels one after the other, each timed by itself on zeros that no cache held"
+    if num_timed:
+        rest = ", ".join(dict.fromkeys(by_roofline))
+        roofline = f"roofline, the longer of computing and moving bytes, for {rest}"
+    words = (*((alone,) if num_timed else ()), *((roofline,) if by_roofline or not num_timed else ()))
+    return StepTime(lines, rates.source, (*words, *rates.assumptions))
 
 
 def _kernel(line: Line) -> tuple[object, ...]:
