@@ -67,7 +67,11 @@ def test_each_error_is_the_mean_of_its_column(ask, table):
     ("row", "changed", "says"),
     [
         ("fsdp2,v100,8,fp16,8192,64,1,ZeRO-3", ("fp16", "bf16"), "precision bf16 needs bf16, which V100"),
-        ("megatron,h100,8,bf16,8192,64,1,ZeRO-1", ("ZeRO-1", "ZeRO-3"), "megatron has no shard_level 3; it has 0, 1"),
+        (
+            "megatron,h100,8,bf16,8192,64,1,ZeRO-1",
+            ("ZeRO-1", "ZeRO-3"),
+            "megatron has no shard_level 3; it has 0, 1; stack megatron-fsdp has 3",
+        ),
     ],
 )
 def test_a_row_that_plan_refuses_teaches_nothing(ask, tmp_path, row, changed, says):

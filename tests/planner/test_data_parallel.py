@@ -6,7 +6,7 @@ import pytest
 
 from torchledger.machine import parse_cluster
 from torchledger.planner.block import pieces
-from torchledger.planner.data_parallel import data_rules, exposed, gather_s, reduce_s
+from torchledger.planner.data_parallel import data_rules, exposed, gather_s, gathered_bytes, reduce_s
 from torchledger.planner.fabric import Fabric
 from torchledger.planner.stack import stack
 from torchledger.spec import Recipe, Strategy, presets
@@ -44,6 +44,8 @@ def test_shard_groups_repeat_over_replicas() -> None:
     ("name", "asked", "meant", "level", "expected"),
     [
         ("megatron", "bf16", "bf16-master", 1, (2, 4)),  # FP32 main gradients
+        ("megatron-fsdp", "bf16", "bf16-master", 1, (2, 2)),  # gradients in the weights' format
+        ("megatron-fsdp", "fp8", "fp8", 3, (1, 2)),  # --fp8-param-gather
         ("fsdp1", "bf16", "bf16", 3, (2, 2)),  # reduced in the compute format
         ("fsdp2", "bf16", "bf16", 3, (2, 4)),  # reduced in FP32
         ("torchledger", "fp32", "fp32", 0, (4, 4)),
@@ -66,6 +68,7 @@ def test_formats_are_the_stacks(name: str, asked: str, meant: str, level: int, e
         ("deepspeed", 1, 8, ((2, 2), 0)),
         ("fsdp2", 3, 64, ((4, 4), 7)),  # shards that were reduced
         ("torchledger", 0, 64, ((4, 4), 7)),
+        ("megatron-fsdp", 3, 64, ((2, 2), 7)),  # shards that were reduced
     ],
 )
 def test_gradients_of_micro_batches_add_up(
@@ -76,6 +79,18 @@ def test_gradients_of_micro_batches_add_up(
     own = stack(name)
     rules = data_rules(Recipe(precision="bf16", batch_size=batch), strategy, own, own.precision("bf16"))
     assert (rules.added_bytes, rules.additions) == expected
+
+
+@pytest.mark.parametrize(("precision", "layer"), [("bf16-master", 2), ("fp8", 1), ("mxfp8", 1), ("nvfp4", 2)])
+def test_ends_are_not_gathered_in_the_format_of_layers(precision: str, layer: int) -> None:
+    """With --fp8-param-gather a layer's weights are gathered in 1 byte, embedding and head in 2."""
+    strategy = Strategy(stack="megatron-fsdp", data_parallel=8, shard_level=3, micro_batch_size=1)
+    recipe = Recipe(precision=precision, batch_size=8, sequence_length=1024)  # type: ignore[arg-type]
+    own = stack("megatron-fsdp")
+    rules = data_rules(recipe, strategy, own, precision)
+    found = [piece.block for piece in pieces(presets.get("llama-3-8b"), recipe, strategy, own)]
+    widths = {block.kind: gathered_bytes(block, rules) for block in found}
+    assert widths == {"embedding": 2, "layer": layer, "head": 2}
 
 
 @pytest.mark.parametrize(("level", "times"), [(0, False), (1, False), (2, True), (3, True)])

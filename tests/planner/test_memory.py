@@ -148,6 +148,49 @@ def test_ends_in_the_root_are_there_for_both_passes_and_their_gradients_add_up()
     assert gathered(root_added=(0, 0), layer_bytes=100 * 10**6) == 4 * 3_000_000 + 4 * 2_000_000 + 4 * 3 * 500_000
 
 
+def test_megatron_fsdp_by_hand():
+    """60 M of layers in FP8 and 4 M of ends in BF16 over 8 ranks, buffers of two layers and whole ends all the time.
+
+    A layer of 1 M has 1 byte of weights and 2 of gradients in each of two buffers; a fresh gradient of a matrix is
+    beside them until it is copied, the embedding's is at the end of the pass.
+    """
+    ends = {"embedding": 3_000_000, "head": 1_000_000, "num_ends": 4_000_000}
+    totals = stage(num_parameters=64_000_000, largest_layer=1_000_000, largest_tensor=300_000, **ends)
+    layout = {"shard_level": 3, "data_parallel": 8}
+    at_layer = memory(totals._replace(layer_bytes=10**8), "megatron-fsdp", "fp8", **layout)
+    assert at_layer.parts["parameters"] == 1 * 60_000_000 // 8 + 2 * 4_000_000 // 8
+    assert at_layer.parts["gradients"] == 2 * 64_000_000 // 8
+    assert at_layer.parts["master weights"] == 4 * 64_000_000 // 8
+    assert at_layer.parts["optimizer state"] == 8 * 64_000_000 // 8
+    stays = 2 * (1 + 2) * 1_000_000 + 2 * 4_000_000
+    assert at_layer.parts["gathered weights"] == stays + 2 * 300_000
+    at_loss = memory(totals._replace(head_bytes=10**8), "megatron-fsdp", "fp8", **layout)
+    assert at_loss.parts["gathered weights"] == stays
+    at_end = memory(totals, "megatron-fsdp", "fp8", shard_level=3, data_parallel=64)
+    assert at_end.parts["gathered weights"] == stays + 2 * 3_000_000
+    assert memory(totals, "megatron-fsdp", "fp8", **layout, shard_group=2).parts["gradients"] == 2 * 64_000_000 // 2
+
+
+def test_level_2_of_megatron_fsdp_has_buffers_of_gradients_alone():
+    """Weights are whole; two layers' gradients of 2 bytes have buffers, and a matrix's comes before it is copied."""
+    totals = stage(num_parameters=10_000_000, largest_layer=1_000_000, largest_tensor=300_000, layer_bytes=10**8)
+    found = memory(totals, "megatron-fsdp", shard_level=2, data_parallel=10)
+    assert found.parts["parameters"] == 2 * 10_000_000
+    assert found.parts["gradients"] == 2 * 1_000_000
+    assert found.parts["temporaries"] == 10**8 + 2 * 2 * 1_000_000 + 2 * 300_000
+    alone = memory(totals, "megatron-fsdp", shard_level=1, data_parallel=10)
+    assert alone.parts["temporaries"] == 10**8 + 2 * 300_000
+
+
+def test_what_stays_is_there_in_the_optimizers_step():
+    """Of two ranks each casts the gradients of 32 M to FP32 beside the buffers, which are larger than the pass."""
+    totals = stage(num_parameters=64_000_000, largest_layer=1_000_000, largest_tensor=300_000)
+    found = memory(totals, "megatron-fsdp", shard_level=3, data_parallel=2)
+    stays = 2 * (2 + 2) * 1_000_000
+    assert found.parts["gathered weights"] == stays + 2 * 300_000
+    assert found.parts["gathered weights"] + found.parts["temporaries"] == 4 * 32_000_000 + stays
+
+
 def test_fp32_alone_gathers_nothing():
     """One rank that computes in the format that it stores has nothing to gather."""
     found = memory(stage(num_parameters=10_000_000, largest_layer=1_000_000), "fsdp2", "fp32", shard_level=3)

@@ -19,6 +19,7 @@ from torchledger.planner.stack import stack, stacks
         ("fsdp2", "bf16-pure", 3, (2, 2, 2, 0, 4)),
         ("megatron", "bf16", 1, (2, 2, 4, 4, 8)),
         ("megatron", "fp8", 1, (2, 2, 4, 4, 8)),
+        ("megatron-fsdp", "bf16", 3, (2, 2, 2, 4, 8)),  # gradients in the weights' format
         ("deepspeed", "bf16", 2, (2, 2, 2, 4, 8)),
         ("torchledger", "fp32", 0, (4, 4, 4, 0, 8)),
     ],
@@ -27,6 +28,22 @@ def test_bytes_per_parameter(name, precision, level, held):
     """Weights, what layers compute with, gradients, master copy and moments of a stack under a precision."""
     rule = state_rule(stack(name), precision, "adamw", False, level)
     assert (rule.weight, rule.computed, rule.gradient, rule.master, rule.moments) == held
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "held"),
+    [
+        ("megatron-fsdp", "bf16", (2, 2, 2)),
+        ("megatron-fsdp", "fp8", (2, 1, 1)),  # --fp8-param-gather
+        ("megatron-fsdp", "mxfp8", (2, 2, 1)),  # kept by rows and by columns, one of them is gathered
+        ("megatron", "fp8", (2, 2, 2)),
+        ("fsdp2", "fp8", (4, 4, 2)),  # FP32 shards, gathered in BF16
+    ],
+)
+def test_weights_of_layers_may_be_kept_and_gathered_in_their_products_format(name, precision, held):
+    """Bytes of an end's weight, of a layer's between two steps and as it is gathered."""
+    rule = state_rule(stack(name), precision, "adamw", False, 3)
+    assert (rule.weight, rule.layer_weight, rule.gathered) == held
 
 
 def test_momentum_is_a_moment():

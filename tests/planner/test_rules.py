@@ -123,7 +123,15 @@ def test_fewer_chunks_than_layers_is_a_remedy_that_is_not_refused_next(stages, c
             "interleaved runs micro-batches in equal groups of at least 3, and there are 64",
         ),
         (Strategy(data_parallel=8, expert_parallel=4), "wide has no experts"),
-        (Strategy(data_parallel=2, shard_level=2, stack="megatron"), "megatron has no shard_level 2; it has 0, 1"),
+        (
+            Strategy(data_parallel=2, shard_level=2, stack="megatron"),
+            "megatron has no shard_level 2; it has 0, 1; stack megatron-fsdp has 2",
+        ),
+        (Strategy(data_parallel=2, shard_level=3, stack="megatron-2021"), "no shard_level 3; it has 0"),
+        (
+            Strategy(data_parallel=2, shard_level=3, reshard=False, stack="megatron-fsdp"),
+            "megatron-fsdp gives gathered weights back after every forward pass; reshard true",
+        ),
         (
             Strategy(data_parallel=2, pipeline_parallel=2, shard_level=2, stack="deepspeed", micro_batch_size=1),
             "deepspeed has no shard_level 2 with 2 pipeline stages; it has 0, 1",

@@ -19,6 +19,7 @@ NAMES = (
     "megatron",
     "megatron-deepep",
     "megatron-a2a-overlap",
+    "megatron-fsdp",
     "megatron-2021",
     "megatron-deepspeed",
     "deepspeed",
@@ -45,6 +46,14 @@ def test_levels_with_a_pipeline_are_levels(name):
     """What a stack can shard beside a pipeline it can shard without one."""
     found = stack(name)
     assert set(found.pipeline_shard_levels) <= set(found.shard_levels) <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_has_the_levels_that_a_stack_lacks(name):
+    """The stack that another one is sharded as has every level of ZeRO, and is sharded as none itself."""
+    other = stack(name).sharded_as
+    assert other in {"", "megatron-fsdp"}
+    assert not other or (stack(other).shard_levels, stack(other).sharded_as) == ((0, 1, 2, 3), "")
 
 
 def test_stacks_are_keys():

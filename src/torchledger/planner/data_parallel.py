@@ -22,7 +22,7 @@ class DataRules(NamedTuple):
     """What the exchanges of a layout depend on beside sizes.
 
     Attributes:
-        weight_bytes: bytes of an element of the weights that are gathered.
+        weight_bytes: bytes of an element of the weights that are gathered, but for embedding and head.
         gradient_bytes: bytes of an element of the gradients that are reduced.
         dense, expert: (ranks, distance) of the groups that share dense and expert weights; without level repeat them.
         replicas: (ranks, distance) of the groups that repeat a shard group's work (HSDP); one rank without. DualPipe
@@ -33,6 +33,7 @@ class DataRules(NamedTuple):
             gathered weights and whole gradients do it once a step.
         reduces_each: whether gradients are reduced for every micro-batch: with `each_layer`, and at level 2.
         added_bytes: bytes of an element of a micro-batch's gradient and of those that it is added to.
+        end_bytes: bytes of an element of embedding and head where they are gathered in another format; 0: they are not.
         additions: of a step's micro-batches, those whose gradients are added to earlier ones by a kernel of its own.
     """
 
@@ -47,6 +48,7 @@ class DataRules(NamedTuple):
     reduces_each: bool = False
     added_bytes: tuple[float, float] = (0.0, 0.0)
     additions: int = 0
+    end_bytes: float = 0.0
 
 
 def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str) -> DataRules:
@@ -70,7 +72,7 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
     fresh = gradient if reduces_each else computed
     count = num_micro_batches(recipe, strategy)
     return DataRules(
-        weight_bytes=computed,
+        weight_bytes=stack.gathered_weight_bytes.get(precision, computed),
         gradient_bytes=gradient,
         dense=(within, strategy.tensor_parallel),
         expert=(max(1, within * strategy.tensor_parallel // taken), taken),
@@ -81,6 +83,7 @@ def data_rules(recipe: Recipe, strategy: Strategy, stack: Stack, precision: str)
         reduces_each=reduces_each,
         added_bytes=(fresh, gradient),
         additions=0 if stack.fused_accumulation else count if fresh != gradient else count - 1,
+        end_bytes=computed if precision in stack.gathered_weight_bytes else 0.0,
     )
 
 
@@ -96,13 +99,18 @@ def updated_elements(dense: float, expert: float, rules: DataRules) -> float:
     return dense / rules.dense[0] + expert / rules.expert[0] if rules.level else dense + expert
 
 
+def gathered_bytes(block: Block, rules: DataRules) -> float:
+    """Bytes of an element of a block's weights as they are gathered: no end is in the narrow format of layers."""
+    return rules.end_bytes or rules.weight_bytes if block.kind in {"embedding", "head"} else rules.weight_bytes
+
+
 def gather_s(block: Block, rules: DataRules, fabric: Fabric) -> float:
     """Seconds to gather a block's weights from their shards: all of them with level 3, below it those just updated."""
     whole = rules.level == _WEIGHTS_SHARDED
     dense = block.num_parameters if whole else block.num_trainable
     expert = block.num_expert_parameters if whole else block.num_trainable_expert
     return sum(
-        fabric.seconds("all_gather", count * rules.weight_bytes, *group)
+        fabric.seconds("all_gather", count * gathered_bytes(block, rules), *group)
         for count, group in ((dense, rules.dense), (expert, rules.expert))
         if count
     )

@@ -63,6 +63,7 @@ class Moments(NamedTuple):
         activations, made, temporaries, logits, gathered, buffers: those of the pass's worst moment, by part.
         step: those of the optimizer's step.
         pool: the largest group of weights, on the stream that gathers.
+        stays: of `gathered` (or of temporaries), what is never given back and is there in the optimizer's step too.
     """
 
     activations: float
@@ -73,6 +74,7 @@ class Moments(NamedTuple):
     buffers: float
     step: float
     pool: float
+    stays: float = 0.0
 
 
 def stage_memory(
@@ -111,7 +113,7 @@ def stage_memory(
         activations = activations - away + min(away, 2 * totals.layer_kept_bytes)
     passing = activations + moments.made + moments.temporaries + moments.logits + moments.gathered + moments.buffers
     outside = _communicators(totals, strategy, stack, beside, chips_per_island)
-    more = moments.step - passing if moments.step > passing else 0.0
+    more = max(0.0, moments.step + moments.stays - passing)
     # segments of the pass are too small for the step's copies, and the pools of two streams are never shared
     apart = moments.pool
     apart += beside.hole_share * totals.largest_block if stack.expandable_segments else moments.step - more
@@ -164,7 +166,9 @@ def _standing(totals: StageTotals, strategy: Strategy, stack: Stack, rule: State
     if stack.bucketed_gradients and not strategy.shard_level and strategy.data_parallel * strategy.context_parallel > 1:
         gradients *= 2
     return Standing(
-        rule.weight * (totals.num_parameters / shares.weight + totals.num_expert_parameters / shares.expert_weight),
+        rule.layer_weight
+        * (totals.num_parameters / shares.weight + totals.num_expert_parameters / shares.expert_weight)
+        + (rule.weight - rule.layer_weight) * totals.num_ends / shares.weight,
         gradients,
         rule.master * own,
         rule.moments * own + (rule.end_moments - rule.moments) * totals.num_ends / shares.state,
@@ -180,7 +184,7 @@ def _moments(
         totals.num_neighbours + strategy.sequence_parallel * strategy.tensor_parallel
     )
     in_bucket = min(stack.bucket_elements, totals.num_trainable + totals.num_trainable_expert) * computed
-    gathers, at_layer, at_head, at_end, pool, at_added = _beside_weights(totals, strategy, stack, rule, shares)
+    gathers, at_layer, at_head, at_end, pool, at_added, stays = _beside_weights(totals, strategy, stack, rule, shares)
     if strategy.shard_level >= 2 and not gathers:
         buffers += in_bucket * stack.num_buckets
     head_bytes = totals.head_bytes
@@ -206,8 +210,8 @@ def _moments(
     else:
         alive, extra = alive - totals.micro_batch_bytes, at_end
     if gathers:
-        return Moments(alive, made, temporaries, logits, extra, buffers, step, pool)
-    return Moments(alive, made, temporaries + extra, logits, 0.0, buffers, step, pool)
+        return Moments(alive, made, temporaries, logits, extra, buffers, step, pool, stays)
+    return Moments(alive, made, temporaries + extra, logits, 0.0, buffers, step, pool, stays)
 
 
 class _Beside(NamedTuple):
@@ -218,6 +222,7 @@ class _Beside(NamedTuple):
         at_layer, at_head, at_end: in a layer's backward pass, at the loss, in the embedding's backward pass.
         pool: the largest group of weights, on the stream that gathers.
         at_added: where a gradient of the head is added to one that is there already; 0 where there is but one.
+        stays: of each, what is never given back: buffers of layers, weights of the ends.
     """
 
     gathers: bool
@@ -226,20 +231,33 @@ class _Beside(NamedTuple):
     at_end: float
     pool: float
     at_added: float = 0.0
+    stays: float = 0.0
+
+    def with_buffers(self, size: float) -> _Beside:
+        """Bytes beside what is never given back, and so alive in every moment."""
+        if not size:
+            return self
+        added = self.at_added + size if self.at_added else 0.0
+        return _Beside(
+            self.gathers, self.at_layer + size, self.at_head + size, self.at_end + size, self.pool, added, size
+        )
 
 
 def _beside_weights(totals: StageTotals, strategy: Strategy, stack: Stack, rule: StateRule, shares: Shares) -> _Beside:
     computed = rule.computed
     layer = totals.largest_layer + totals.largest_layer_expert
+    stays = _layer_buffers(layer, strategy, stack, rule, shares)
     if strategy.shard_level != 3 or (shares.weight == 1 and computed == rule.weight):
         at_end = (computed + (rule.gradient if rule.fresh else 0.0)) * totals.embedding
         at_layer = computed * min(layer, totals.largest_tensor)
-        return _Beside(gathers=False, at_layer=at_layer, at_head=computed * totals.head, at_end=at_end, pool=0.0)
+        at_head = computed * totals.head
+        return _Beside(gathers=False, at_layer=at_layer, at_head=at_head, at_end=at_end, pool=0.0).with_buffers(stays)
     root, (again, head_again) = totals.root, totals.root_added
     kept = end = 0.0  # weights that are not given back between passes: of layers, of the embedding
-    layers = computed * layer * (1 + strategy.prefetch)
+    # buffers of layers hold what is gathered and reduced, and a fresh gradient is copied to its layer's
+    layers = 0.0 if stack.layer_buffers else rule.gathered * layer * (1 + strategy.prefetch)
     if not strategy.reshard or (strategy.pipeline_parallel > 1 and not stack.reshard):
-        kept = layers = computed * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
+        kept = layers = rule.gathered * (totals.num_parameters + totals.num_expert_parameters - totals.num_ends)
         end = 0.0 if root else computed * totals.embedding
     kept_gradient = computed * max(totals.head, again + head_again) if root else 0.0
     gradient = computed + rule.reduced
@@ -247,17 +265,29 @@ def _beside_weights(totals: StageTotals, strategy: Strategy, stack: Stack, rule:
     at_end = (computed + gradient) * (root or totals.embedding) + max(0.0, computed * again - rule.reduced * root)
     at_end += kept if strategy.pipeline_parallel > 1 else 0.0
     at_loss = kept + end + computed * (totals.head if not root else layer if stack.root_given_back else root)
+    if stack.ends_stay:  # all of them are in every moment
+        stays += computed * totals.num_ends
+        at_loss, at_end = at_loss - computed * totals.head, at_end - computed * totals.embedding
     matrix = max(head_again, again) if head_again else 0  # a tied head has a norm only, and the embedding's table
     at_added = kept + computed * root + (2 * computed + rule.cast) * matrix if matrix else 0.0
     pool = computed * (max(root, totals.embedding, totals.head) + layer) if stack.stream_pools else 0.0
+    fresh = computed * min(layer, totals.largest_tensor) if stack.layer_buffers else gradient * layer
     return _Beside(
         gathers=True,
-        at_layer=computed * root + kept_gradient + layers + end + gradient * layer,
+        at_layer=computed * root + kept_gradient + layers + end + fresh,
         at_head=at_loss,
         at_end=at_end,
         pool=pool,
         at_added=at_added,
-    )
+    ).with_buffers(stays)
+
+
+def _layer_buffers(layer: int, strategy: Strategy, stack: Stack, rule: StateRule, shares: Shares) -> float:
+    """Bytes of the buffers that some layers' gathered weights and whole gradients have for themselves."""
+    if shares.gradient == 1:
+        return 0.0
+    weights = rule.gathered if strategy.shard_level == 3 else 0.0
+    return stack.layer_buffers * layer * (weights + (rule.reduced or rule.computed))
 
 
 class Skeleton(NamedTuple):

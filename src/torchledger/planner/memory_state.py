@@ -20,7 +20,9 @@ class StateRule(NamedTuple):
 
     Attributes:
         weight: the parameter.
+        layer_weight: the parameter of a layer, where that is kept in another format than embedding and head.
         computed: the weight as layers compute with it (gathered, where that is another format).
+        gathered: a layer's weight as it is gathered.
         gradient: the gradient that adds up over micro-batches.
         fresh: a second gradient between micro-batches.
         master: the FP32 copy.
@@ -35,7 +37,9 @@ class StateRule(NamedTuple):
     """
 
     weight: float
+    layer_weight: float
     computed: float
+    gathered: float
     gradient: float
     fresh: float
     master: float
@@ -70,7 +74,9 @@ def state_rule(stack: Stack, asked: str, kind: str, has_momentum: bool, level: i
     moment = 2.0 if meant == "bf16-pure" else 4.0
     return StateRule(
         weight=weight,
+        layer_weight=stack.layer_weight_bytes.get(meant, weight),
         computed=computed,
+        gathered=stack.gathered_weight_bytes.get(meant, computed),
         gradient=stack.gradient_bytes.get(meant, own),
         fresh=stack.fresh_gradient_bytes.get(meant, 0.0),
         master=master,

@@ -204,7 +204,11 @@ def shards(question: Question) -> Iterator[Refusal]:
         where = f" with {strategy.pipeline_parallel} pipeline stages" if with_pipeline else ""
         read = {"shard_level", "stack"} | ({"pipeline_parallel"} if with_pipeline else set())
         has = ", ".join(str(each) for each in levels)
-        yield Refusal(f"{rules.name} has no shard_level {level}{where}", f"it has {has}", frozenset(read))
+        other = f"; stack {rules.sharded_as} has {level}" if rules.sharded_as else ""
+        yield Refusal(f"{rules.name} has no shard_level {level}{where}", f"it has {has}{other}", frozenset(read))
+    elif level == 3 and not strategy.reshard and not rules.keeps_gathered:
+        reason = f"{rules.name} gives gathered weights back after every forward pass"
+        yield Refusal(reason, "reshard true", frozenset({"shard_level", "reshard", "stack"}))
     fields = frozenset({"shard_group", "data_parallel"})
     if group and replicas % group:
         reason = f"shard_group {group} does not divide data_parallel {replicas}"

@@ -60,17 +60,26 @@ class Stack:
         largest_tensor_bytes: by precision, bytes per element of the largest tensor of a copy that checking and
             measuring gradients makes, when activations are gone; not named: none.
         bucketed_gradients: where nothing is sharded, every gradient also lies in a bucket for its reduction.
+        layer_weight_bytes: by precision, bytes per parameter of a layer's weights between two steps, where they are not
+            those of the precision (matrices kept in the format of their products); embedding and head keep theirs.
+        gathered_weight_bytes: by precision, bytes per parameter of a layer's weights as ranks gather them; not named:
+            the format that layers compute in. Embedding and head are gathered in that.
         gathered_gradient_bytes: with shard level 3, bytes per parameter of a layer's gradient as it is reduced; 0 is
             the format that it is computed in.
+        layer_buffers: layers that have buffers of their own for gathered weights (level 3) and whole gradients (levels
+            2 and 3), allocated once and kept; 0: both come and go.
         whole_pipeline_gradients: with level 3 and pipeline stages, gradients also add up over micro-batches unsharded,
             in `gathered_gradient_bytes`, and are reduced after the last one.
         shard_levels: ZeRO levels that it has.
         pipeline_shard_levels: those of them that it has together with pipeline stages.
+        sharded_as: the stack that has the levels which this one lacks, for who asks for them.
+        keeps_gathered: whether level 3 can keep gathered weights from a forward to its backward pass.
         reshard: with level 3 and pipeline stages, gathered weights are given back after a forward pass.
         bucket_elements: elements of one bucket of gradients under reduction; 0 is none (reduced in place).
         num_buckets: buckets alive at once.
         root_holds_embedding: embedding, last norm and head are gathered as one group, kept through forward and
             backward pass (FSDP's root), not one by one.
+        ends_stay: with level 3, embedding, last norm and head are gathered one by one and never given back.
         ends_together: embedding and head are one such group where they share a table, or where prediction layers read
             both again; otherwise each is gathered by itself.
         root_given_back: weights of such a group are not there at the loss, which is computed outside of the model.
@@ -134,14 +143,20 @@ class Stack:
     reduce_copy_bytes: dict[str, float] = field(default_factory=dict)
     largest_tensor_bytes: dict[str, float] = field(default_factory=dict)
     bucketed_gradients: bool = False
+    layer_weight_bytes: dict[str, float] = field(default_factory=dict)
+    gathered_weight_bytes: dict[str, float] = field(default_factory=dict)
     gathered_gradient_bytes: float = 0.0
+    layer_buffers: int = 0
     whole_pipeline_gradients: bool = False
     shard_levels: tuple[int, ...] = (0,)
     pipeline_shard_levels: tuple[int, ...] = (0,)
+    sharded_as: str = ""
+    keeps_gathered: bool = True
     reshard: bool = True
     bucket_elements: int = 0
     num_buckets: int = 0
     root_holds_embedding: bool = False
+    ends_stay: bool = False
     ends_together: bool = False
     root_given_back: bool = False
     stops_early: bool = False

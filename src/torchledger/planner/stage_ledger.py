@@ -10,7 +10,7 @@ from torchledger.formula import Parameter
 from torchledger.formula.optimizer import optimizer_lines
 from torchledger.ledger import Ledger, Line, Work
 from torchledger.ops import Piece
-from torchledger.planner.data_parallel import DataRules, added_elements, updated_elements
+from torchledger.planner.data_parallel import DataRules, added_elements, gathered_bytes, updated_elements
 from torchledger.planner.exchange import Exchange, group_of
 from torchledger.planner.schedule import parts, runs_of_chunk
 from torchledger.planner.stage import Block, Stage
@@ -150,7 +150,7 @@ def _tied(stage: Stage, strategy: Strategy, rules: StepRules) -> Iterator[Line]:
 def _reduced(block: Block, count: int, runs: int, data: DataRules) -> Iterator[Line]:
     """Gradients summed over ranks, and weights gathered: all with level 3, below it those just updated."""
     times = count * runs if data.reduces_each else count
-    module, whole = block.name, data.level == 3
+    module, whole, width = block.name, data.level == 3, gathered_bytes(block, data)
     gathers = 0 if not data.level else 2 if data.each_layer and data.reshard and block.gathers_again else 1
     for trainable, held, group in (
         (block.num_trainable, block.num_parameters if whole else block.num_trainable, data.dense),
@@ -166,7 +166,7 @@ def _reduced(block: Block, count: int, runs: int, data: DataRules) -> Iterator[L
             (piece,) = collective("all_reduce", shard, replicas, data.gradient_bytes)
             yield piece.line(module, phase="communication", times=times)
         if held and gathers and size > 1:
-            (piece,) = collective("all_gather", held * data.weight_bytes, size, data.weight_bytes)
+            (piece,) = collective("all_gather", held * width, size, width)
             yield piece.line(module, phase="communication", times=(times if data.each_layer else count) * gathers)
 
 
