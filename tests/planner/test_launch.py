@@ -79,6 +79,7 @@ def test_torchtitan_flags_read_back_as_the_layout():
         ("megatron", {"pipeline_parallel": 2, "schedule": "zero-bubble"}, {}, "1F1B and interleaved"),
         ("megatron", {"shard_level": 3, "reshard": False}, {}, "given back"),
         ("megatron", {"shard_level": 3, "prefetch": 2}, {}, "layers ahead"),
+        ("megatron", {"shard_level": 2}, {"optimizer": OptimizerSpec(kind="lion")}, "no optimizer lion (adamw, sgd)"),
         ("megatron", {}, {"precision": "bf16-pure"}, "precision bf16-pure"),
         ("megatron", {}, {"lora_rank": 8}, "rank 8"),
         ("megatron", {}, {"optimizer": OptimizerSpec(kind="adafactor")}, "adafactor"),
@@ -114,6 +115,8 @@ def test_a_layout_is_launched_with_its_own_stack_where_that_can():
     own = default_launch(DENSE, recipe, strategy, CLUSTER)
     assert own == launch(DENSE, recipe, strategy, CLUSTER, "megatron")
     assert own.is_exact
+    for name in ("megatron-fsdp", "megatron-deepep", "megatron-a2a-overlap"):  # the same program
+        assert default_launch(DENSE, recipe, replace(strategy, stack=name), CLUSTER).target == "megatron"
     assert default_launch(DENSE, recipe, replace(strategy, stack="maxtext"), CLUSTER) is None
 
 

@@ -64,7 +64,7 @@ def read_megatron(said, spec, num_ranks):
     dp = num_ranks // ranks
     level = 0
     if read.use_distributed_optimizer:
-        names = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+        names = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
         level = names[read.data_parallel_sharding_strategy] if read.use_megatron_fsdp else 1
     instances = read.num_distributed_optimizer_instances
     chunks = read.num_virtual_stages_per_pipeline_rank
@@ -103,6 +103,7 @@ def test_megatron_flags_read_back_as_the_layout():
         spec, recipe, strategy = drawn(seed)
         said = launch(spec, recipe, strategy, CLUSTER, "megatron")
         unknown = strategy.schedule in {"gpipe", "zero-bubble"} or (strategy.shard_level == 3 and not strategy.reshard)
+        unknown |= strategy.shard_level > 1 and recipe.optimizer.kind == "lion"  # not of Megatron-FSDP
         unknown |= strategy.overlap_tensor and not strategy.sequence_parallel
         assert said.is_exact != unknown, (strategy, said.cannot)
         if said.is_exact:
@@ -158,3 +159,39 @@ def test_how_tokens_reach_their_experts_is_said(name, flags):
     said = launch(mixture, recipe, strategy, CLUSTER, "megatron").words
     found = [word for word in said if word in flags or "dispatcher" in word or "deepep" in word]
     assert tuple(found) == flags
+
+
+@pytest.mark.parametrize(
+    ("level", "precision", "name", "more"),
+    [
+        (0, "bf16", "no_shard", []),
+        (1, "bf16", "optim", []),
+        (2, "fp8", "optim_grads", ["--fp8-param-gather"]),
+        (3, "bf16", "optim_grads_params", ["--init-model-with-meta-device"]),
+        (3, "mxfp8", "optim_grads_params", ["--fp8-param-gather", "--init-model-with-meta-device"]),
+    ],
+)
+def test_megatron_fsdp_is_told_its_level_buffers_and_formats(level, precision, name, more):
+    """What the stack's rules have is said: the strategy, two layers' buffers, no fused gradients, FP8 weights."""
+    strategy = Strategy(stack="megatron-fsdp", data_parallel=4, shard_level=level, micro_batch_size=1)
+    recipe = Recipe(batch_size=8, sequence_length=2048, precision=precision)
+    said = launch(DENSE, recipe, strategy, CLUSTER, "megatron")
+    assert said.is_exact
+    assert comparable(read_megatron(said, DENSE, 4)[0]) == replace(strategy, stack="megatron")
+    read = parsed_megatron(said, DENSE)
+    assert (read.use_megatron_fsdp, read.data_parallel_sharding_strategy, read.ckpt_format) == (
+        True,
+        name,
+        "fsdp_dtensor",
+    )
+    assert list(said.words)[-2 - len(more) :] == ["--fsdp-double-buffer", "--no-gradient-accumulation-fusion", *more]
+    assert any("CUDA_DEVICE_MAX_CONNECTIONS" in note for note in said.notes)
+
+
+def test_megatron_without_fsdp_keeps_fp32_gradients():
+    """Buffers of layers and FP8 weights are no flags of Megatron's own distributed optimizer, and its note is told."""
+    strategy = Strategy(stack="megatron", data_parallel=4, shard_level=1, micro_batch_size=1)
+    recipe = Recipe(batch_size=8, sequence_length=2048, precision="fp8")
+    said = launch(DENSE, recipe, strategy, CLUSTER, "megatron")
+    assert not {"--use-megatron-fsdp", "--fsdp-double-buffer", "--fp8-param-gather"} & set(said.words)
+    assert any("FP32 main gradients" in note for note in said.notes)

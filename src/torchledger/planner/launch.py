@@ -173,9 +173,10 @@ def default_launch(spec: ModelSpec, recipe: Recipe, strategy: Strategy, cluster:
     Raises:
         HostsUnfilled: hosts that the ranks do not fill.
     """
-    if strategy.stack not in _WRITERS:
+    target = next((name for name in TARGETS if strategy.stack in (name, *_facts()[name].get("stacks", ()))), None)
+    if target is None:
         return None
-    own = launch(spec, recipe, strategy, cluster, strategy.stack)
+    own = launch(spec, recipe, strategy, cluster, target)
     if own.is_exact:
         return own
     others = (launch(spec, recipe, strategy, cluster, target) for target in TARGETS if target != own.target)

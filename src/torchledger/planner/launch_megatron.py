@@ -10,7 +10,9 @@ from torchledger.planner.stack import stack
 from torchledger.spec import ModelSpec, Recipe, Strategy
 
 #: Sharding strategies of Megatron-FSDP by ZeRO level.
-_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
+_STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+#: Optimizers that Megatron-FSDP has.
+_FSDP_OPTIMIZERS = ("adamw", "sgd")
 #: Flags by precision; what is not here has none.
 _PRECISIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fp32": (),
@@ -35,6 +37,10 @@ def megatron(spec: ModelSpec, recipe: Recipe, strategy: Strategy, facts: Facts) 
     said.say("batch_size", recipe.batch_size)
     said.say("sequence_length", recipe.sequence_length)
     _recipe(said, recipe)
+    if _is_fsdp(strategy):
+        _fsdp(said, recipe, strategy)
+    else:
+        said.notes.append("Megatron-LM keeps FP32 main gradients and weights beside BF16 ones")
     refuse_common(said, recipe, offloads_optimizer=True)
     return said
 
@@ -97,14 +103,20 @@ def _layout(stage_layers: tuple[int, ...]) -> str:
     return f"E{'|'.join(chunks)}L"
 
 
+def _is_fsdp(strategy: Strategy) -> bool:
+    """Whether Megatron-FSDP shards: always above level 1, and below for a stack that has its buffers of layers."""
+    return strategy.shard_level > 1 or stack(strategy.stack).layer_buffers > 0
+
+
 def _sharding(said: Said, strategy: Strategy) -> None:
-    level = strategy.shard_level
-    if level:
+    level, is_fsdp = strategy.shard_level, _is_fsdp(strategy)
+    if level or is_fsdp:
         said.say("shard_optimizer")
-    if level > 1:
+    if is_fsdp:
         said.say("shard_more")
         said.say("shard_level", _STRATEGIES[level])
         said.say("shard_checkpoint", "fsdp_dtensor")
+    if level > 1:
         said.refuse_if(
             level == 3 and not strategy.reshard, "sharded weights are always given back after the forward pass"
         )
@@ -117,6 +129,24 @@ def _sharding(said: Said, strategy: Strategy) -> None:
         said.say("overlap_gradients")
         if level:
             said.say("overlap_weights")
+
+
+def _fsdp(said: Said, recipe: Recipe, strategy: Strategy) -> None:
+    """What else Megatron-FSDP is told, as the stack's rules have it, and what it asks for."""
+    rules = stack(strategy.stack)
+    if rules.layer_buffers:
+        said.say("layer_buffers")
+        if not rules.fused_accumulation:
+            said.say("no_fused_accumulation")
+    if recipe.precision in rules.gathered_weight_bytes:
+        said.say("gather_fp8")
+    if strategy.shard_level == 3:
+        said.say("build_in_shards")
+    kind = recipe.optimizer.kind
+    has = ", ".join(_FSDP_OPTIMIZERS)
+    said.refuse_if(kind not in _FSDP_OPTIMIZERS, f"Megatron-FSDP has no optimizer {kind} ({has})")
+    said.notes.append("Megatron-FSDP asks that CUDA_DEVICE_MAX_CONNECTIONS is not set, or above 1")
+    said.notes.append("Megatron-FSDP keeps FP32 main weights, and gradients as --megatron-fsdp-main-grads-dtype says")
 
 
 def _recipe(said: Said, recipe: Recipe) -> None:
