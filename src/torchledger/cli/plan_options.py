@@ -56,7 +56,7 @@ STRATEGY_FIELDS = (
     Field("--pp", "strategy.pipeline_parallel", "count", "N", "Pipeline stages."),
     Field("--dp", "strategy.data_parallel", "count", "N", "Data parallel ranks (default: what the others leave)."),
     Field("--cp", "strategy.context_parallel", "count", "N", "Context parallel ranks."),
-    Field("--ep", "strategy.expert_parallel", "count", "N", "Expert parallel ranks, out of data · context."),
+    Field("--ep", "strategy.expert_parallel", "count", "N", "Expert parallel ranks, out of data · context (· tensor)."),
     Field("--vp", "strategy.virtual_stages", "count", "N", "Chunks of layers of one pipeline rank (interleaved)."),
     Field("--schedule", "strategy.schedule", "text", _words(Schedule), "Order of the micro-batches."),
     Field("--zero", "strategy.shard_level", "count", "0-3", "ZeRO level; 3 is FSDP's FULL_SHARD."),

@@ -62,6 +62,10 @@ def _ranks(said: Said, spec: ModelSpec, strategy: Strategy) -> None:
         said.say("context_parallel", strategy.context_parallel)
         said.say("context_kind", said.facts["context_kinds"][strategy.context_kind])
     if spec.moe is not None:
+        said.refuse_if(  # megatron/core/transformer/moe/moe_layer.py raises
+            strategy.tensor_parallel > 1 and not strategy.sequence_parallel,
+            "a mixture trains over tensor parallel ranks only with sequence parallelism",
+        )
         said.say("expert_parallel", strategy.expert_parallel)
         if strategy.expert_tensor_parallel:
             said.say("expert_tensor_parallel", strategy.expert_tensor_parallel)

@@ -138,7 +138,11 @@ class Grid:
         self.micro_batch_sizes = axes.micro_batch_sizes or divisors(batch_size)
 
     def splits(self) -> Iterator[Split]:
-        """Every way to spread the chips: tp · cp · pp · dp is their number; ep divides dp · cp."""
+        """Every way to spread the chips: tp · cp · pp · dp is their number; ep divides dp · cp.
+
+        Where tensor parallelism splits no expert (etp 1), its ranks may have experts of their own: ep divides
+        dp · cp · tp (arXiv:2504.14960).
+        """
         axes, moe = self.axes, self.spec.moe
         for tp in _among(divisors(self.num_chips), axes.tensor_parallel):
             for cp in _among(divisors(self.num_chips // tp), axes.context_parallel):
@@ -150,9 +154,11 @@ class Grid:
                         for ep in axes.expert_parallel or (1,):  # more than 1 breaks a rule, which says so
                             yield Split(tp, cp, pp, dp, ep, 0)
                         continue
-                    for ep in _among(divisors(dp * cp), axes.expert_parallel):
-                        for etp in (0, 1) if tp > 1 else (0,):
-                            yield Split(tp, cp, pp, dp, ep, etp)
+                    for ep in _among(divisors(dp * cp * tp), axes.expert_parallel):
+                        if dp * cp % ep == 0:
+                            yield Split(tp, cp, pp, dp, ep, 0)
+                        if tp > 1:
+                            yield Split(tp, cp, pp, dp, ep, 1)
 
     def shapes(self, split: Split) -> tuple[Shape, ...]:
         """Choices that decide, with the split and the micro-batch, what a rank runs."""

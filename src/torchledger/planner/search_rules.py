@@ -75,12 +75,23 @@ class ShapeRules:
 
     def of_sharding(self, split: Split, sharding: Sharding) -> str | None:
         """Why no layout has this sharding."""
-        return self._ask(
+        reason = self._ask(
             data_parallel=split.data_parallel,
             pipeline_parallel=split.pipeline_parallel,
             shard_level=sharding.shard_level,
             shard_group=sharding.shard_group,
             reshard=sharding.reshard,
+        )
+        if reason or not sharding.shard_group or split.expert_parallel == 1:
+            return reason
+        return self._ask(  # experts are taken out of one group of those that share
+            data_parallel=split.data_parallel,
+            context_parallel=split.context_parallel,
+            tensor_parallel=split.tensor_parallel,
+            expert_parallel=split.expert_parallel,
+            expert_tensor_parallel=split.expert_tensor_parallel,
+            shard_level=sharding.shard_level,
+            shard_group=sharding.shard_group,
         )
 
     def of_batch(self, split: Split, micro_batch_size: int) -> str | None:

@@ -14,7 +14,8 @@ class Strategy:
     """How the work is spread.
 
     Ranks are numbered with tensor parallel innermost, then context, then data (expert parallel ranks are consecutive
-    ones of data · context), and pipeline outermost: the order of Megatron-LM and torchtitan.
+    ones of data · context, and of tensor too where that splits no expert), and pipeline outermost: the order of
+    Megatron-LM and torchtitan.
 
     Attributes:
         stack: the training stack whose rules hold (`torchledger`, `megatron`, `fsdp2` ...; `planner.stacks()`).
@@ -36,7 +37,8 @@ class Strategy:
         context_parallel: ranks that split the tokens of a sequence.
         context_kind: how keys and values reach all queries: passed round a `ring` (arXiv:2310.01889), `all-gather`
             (Llama 3, arXiv:2407.21783, 3.3.2), or heads against tokens exchanged, `ulysses` (arXiv:2309.14509).
-        expert_parallel: ranks that share the experts, taken out of data · context parallel ones.
+        expert_parallel: ranks that share the experts, taken out of data · context parallel ones; with
+            expert_tensor_parallel 1 out of data · context · tensor ones.
         expert_tensor_parallel: ranks that split each expert's matrices; 0 is tensor_parallel.
         micro_batch_size: sequences that a replica runs at once; 0 is all of its share of an accumulation step.
         overlap_data: gradient reduction and weight gathering run while the backward and forward pass compute.

@@ -90,7 +90,9 @@ def layout_text(strategy: Strategy) -> str:
         parts.append(f"data {strategy.data_parallel}{_sharding(strategy)}")
     text = " · ".join(parts)
     if strategy.expert_parallel > 1:
-        text += f" (experts over {strategy.expert_parallel} of the data · context ranks)"
+        is_tensor_too = strategy.tensor_parallel > 1 and strategy.expert_tensor_parallel == 1
+        whose = "data · context · tensor" if is_tensor_too else "data · context"
+        text += f" (experts over {strategy.expert_parallel} of the {whose} ranks)"
     return text
 
 
