@@ -15,7 +15,7 @@ from typing import NamedTuple
 from torchledger.formula import Part
 from torchledger.planner.block import exchanges_of
 from torchledger.planner.estimator import Estimator
-from torchledger.planner.exchange import Exchange, group_of
+from torchledger.planner.exchange import Exchange, Operation, group_of
 from torchledger.planner.stack import Stack
 from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
@@ -79,11 +79,34 @@ class Exchanged(NamedTuple):
 
 
 class _Send(NamedTuple):
-    """An exchange of one sequence, its group (ranks, distance between their numbers) and how many such blocks are."""
+    """An exchange of one sequence.
 
-    exchange: Exchange
-    group: tuple[int, int]
+    Attributes:
+        op, num_bytes, copies, times, phase, num_chunks: of `Exchange`.
+        ranks, distance: of its group.
+        hides: the phase and whether attention is what it hides behind; nothing where it is shown.
+        cause: in words.
+        num_layers: how many such blocks there are.
+    """
+
+    op: Operation
+    num_bytes: int
+    copies: int
+    times: int
+    phase: str
+    num_chunks: int
+    ranks: int
+    distance: int
+    hides: tuple[str, bool] | None
+    cause: str
     num_layers: int
+
+    @classmethod
+    def of(cls, each: Exchange, strategy: Strategy, num_layers: int) -> _Send:
+        """An exchange of a layout."""
+        hides = (each.phase, each.cause == "context") if each.is_hidden else None
+        sent = (each.op, each.num_bytes, each.copies, each.times, each.phase, each.num_chunks)
+        return cls(*sent, *group_of(each.cause, strategy), hides, _CAUSES[each.cause], num_layers)
 
 
 class LeastExchanges:
@@ -129,7 +152,7 @@ class LeastExchanges:
             estimator, single = self._estimator.at(recompute), replace(strategy, micro_batch_size=1)
             found = self._sends[key] = tuple(
                 tuple(
-                    _Send(each, group_of(each.cause, single), part.times)
+                    _Send.of(each, single, part.times)
                     for each in exchanges_of(part, estimator.spec, estimator.recipe, single, self._stack)
                 )
                 for part in self._parts
@@ -142,17 +165,16 @@ class LeastExchanges:
         for block in sends:
             shown = dict.fromkeys(_PHASES, 0.0)
             hidden: dict[tuple[str, bool], Hidden] = {}
-            for each, group, times in block:
-                seconds = fabric.seconds(each.op, each.num_bytes * size, *group, copies=each.copies) * each.times
-                if each.is_hidden:
-                    first_s = seconds / each.num_chunks if each.num_chunks else 0.0
-                    before = hidden.get((each.phase, each.cause == "context"), _NONE)
-                    after = Hidden(before.seconds + seconds, before.first_s + first_s)
-                    hidden[each.phase, each.cause == "context"] = after
-                    seconds = drag * seconds + first_s
+            for op, num_bytes, copies, times, phase, num_chunks, ranks, distance, hides, cause, num_layers in block:
+                seconds = fabric.seconds(op, num_bytes * size, ranks, distance, copies=copies) * times
+                if hides is None:
+                    shown[phase] += seconds
                 else:
-                    shown[each.phase] += seconds
-                causes[_CAUSES[each.cause]] += seconds * times
+                    first_s = seconds / num_chunks if num_chunks else 0.0
+                    before = hidden.get(hides, _NONE)
+                    hidden[hides] = Hidden(before.seconds + seconds, before.first_s + first_s)
+                    seconds = drag * seconds + first_s
+                causes[cause] += seconds * num_layers
             if hidden:
                 sent = [
                     Sent(s, hidden.get((phase, True), _NONE), hidden.get((phase, False), _NONE))

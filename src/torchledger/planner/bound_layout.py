@@ -16,7 +16,7 @@ from torchledger.planner.bound import Share
 from torchledger.planner.bound_exchange import Exchanged, LeastExchanges
 from torchledger.planner.bound_memory import LeastMemory
 from torchledger.planner.bound_pipeline import busiest_s, least_pipeline_s
-from torchledger.planner.bound_rank import RankFloors
+from torchledger.planner.bound_rank import Rank, RankFloors
 from torchledger.planner.bound_rows import Placing, Rows
 from torchledger.planner.bound_sharing import LeastSharing, with_copies
 from torchledger.planner.data_parallel import exposed
@@ -26,6 +26,9 @@ from torchledger.planner.search_walk import Least
 from torchledger.planner.stack import stack
 from torchledger.spec import Strategy
 from torchledger.spec.recipe import Recompute
+
+#: Seconds of blocks: (forward, backward, weight gradient), and (all but the last, the last).
+_Blocks = tuple[list[tuple[float, float, float]], list[tuple[float, float]]]
 
 
 class Bounds:
@@ -43,6 +46,7 @@ class Bounds:
         self._stack = stack(base.stack)
         self._exchanges = LeastExchanges(estimator, self._stack, parts(estimator.spec, estimator.recipe))
         self._ranks = RankFloors(estimator, base)
+        self._blocks: dict[tuple[int, int], _Blocks] = {}
         constants = estimator.constants
         self._host = estimator.host_rules(base)
         self._optimizer_s = estimator.update_s(base) + self._host.gradient_s + self._host.weight_s
@@ -74,21 +78,30 @@ class Bounds:
         if min(peaks.values()) > self._capacity:
             return Least({kind: (0.0, peak) for kind, peak in peaks.items()}, "matmul", 0.0)
         rank, exchanged = self._ranks.of(strategy, recompute), self._exchanges.of(strategy, recompute)
-        blocks = []
-        drag = self._estimator.constants.drag
-        for part, sent in zip(rank.parts, exchanged.blocks, strict=True):
-            phases = [each.with_sent(beside, drag) for each, beside in zip(part.phases, sent, strict=True)]
-            blocks.append((phases[0], phases[1] + phases[2], phases[3]))
-        plain = [(forward + backward, weight) for forward, backward, weight in blocks]
-        pipeline_s, bubble_s = least_pipeline_s(self._num_layers, plain, stages, number, found.time)
-        pairs = {}
+        blocks, together = self._together(rank, exchanged)
+        pipeline_s, bubble_s = least_pipeline_s(self._num_layers, together, stages, number, found.time)
+        plain_s, pairs = self._step_s(strategy, pipeline_s), {}
         for kind, peak in peaks.items():
-            seconds = pipeline_s
+            step_s = plain_s
             if peak <= self._capacity and (shared := self._sharing.of(strategy, kind)) is not None:
                 seconds, _ = least_pipeline_s(self._num_layers, self._with(blocks, shared), stages, number, found.time)
-            pairs[kind] = (self._step_s(strategy, seconds), peak)
+                step_s = self._step_s(strategy, seconds)
+            pairs[kind] = (step_s, peak)
         cause, cause_s = _cause(exchanged, bubble_s, rank.again_s, number / stages)
         return Least(pairs, cause, cause_s)
+
+    def _together(self, rank: Rank, exchanged: Exchanged) -> _Blocks:
+        """Blocks with what is sent in them, remembered by the objects, which are remembered themselves."""
+        key = (id(rank), id(exchanged))
+        known = self._blocks.get(key)
+        if known is None:
+            blocks, drag = [], self._estimator.constants.drag
+            for part, sent in zip(rank.parts, exchanged.blocks, strict=True):
+                phases = [each.with_sent(beside, drag) for each, beside in zip(part.phases, sent, strict=True)]
+                blocks.append((phases[0], phases[1] + phases[2], phases[3]))
+            plain = [(forward + backward, weight) for forward, backward, weight in blocks]
+            known = self._blocks[key] = (blocks, plain)
+        return known
 
     def least_bytes(self, strategy: Strategy, recompute: Recompute, orders: tuple[Order, ...], number: int) -> float:
         """What no layout with micro-batches of this size or larger ones, so many or more, is below.

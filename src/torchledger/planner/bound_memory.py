@@ -72,7 +72,8 @@ class RankShares(NamedTuple):
 
     def peak_bytes(self, size: int, bare: Skeleton, capacity: float) -> float:
         """With micro-batches of so many sequences on top of a skeleton, in a layer's backward pass or at the loss."""
-        most = bare.at_layer + max(0.0, self.beside * size + self.less)
+        beside = self.beside * size + self.less
+        most = bare.at_layer + beside if beside > 0 else bare.at_layer
         if self.spike is not None:
             most = max(most, bare.at_head + max(0.0, self.spike * size + self.less))
         most += bare.standing + self.kept * size
@@ -87,10 +88,15 @@ class _Skeletons(NamedTuple):
 
 
 class _BySharding(NamedTuple):
-    """Skeletons of every kind of sharding, and what none of them is below."""
+    """Skeletons of every kind of sharding, what none of them is below, and the rows whose ranks are among them."""
 
     kinds: dict[ShardKind, _Skeletons]
     least: _Skeletons
+    rows: dict[int, Sequence[HoldRow]]
+
+
+#: By row and rank: what it holds and its neighbours, and its activations.
+_RowShares = list[list[tuple[tuple[Counts, int], RankShares]]]
 
 
 class LeastMemory:
@@ -103,7 +109,17 @@ class LeastMemory:
         floors: of the blocks; parameters are read from them.
     """
 
-    __slots__ = ("_capacity", "_estimator", "_floors", "_known", "_levels", "_resident", "_shares", "_stack")
+    __slots__ = (
+        "_capacity",
+        "_estimator",
+        "_floors",
+        "_known",
+        "_levels",
+        "_resident",
+        "_shares",
+        "_shares_of_rows",
+        "_stack",
+    )
 
     def __init__(self, estimator: Estimator, base: Strategy, axes: Axes, floors: Sequence[PieceFloor]) -> None:
         self._estimator = estimator
@@ -114,6 +130,8 @@ class LeastMemory:
         self._resident = 1 - estimator.recipe.offload_activations
         self._known: dict[tuple[int, ...], _BySharding] = {}
         self._shares: dict[tuple[RankBytes, Held], RankShares] = {}
+        #: by which objects were asked for; they are kept, so that no other object has their number
+        self._shares_of_rows: dict[tuple[int, int], tuple[RankBytes, Sequence[HoldRow], _RowShares]] = {}
 
     def bytes_of(
         self, strategy: Strategy, held: RankBytes, size: int, rows: Sequence[HoldRow]
@@ -135,8 +153,12 @@ class LeastMemory:
         least = self._skeletons_of(strategy, rows).least
         return _least_bytes(self._alive(held, rows), size, least, self._capacity)
 
-    def _alive(self, held: RankBytes, rows: Sequence[HoldRow]) -> list[list[tuple[Counts, int, RankShares]]]:
-        return [[(rank.blocks, rank.num_neighbours, self._share(held, rank)) for rank in row] for row in rows]
+    def _alive(self, held: RankBytes, rows: Sequence[HoldRow]) -> _RowShares:
+        known = self._shares_of_rows.get((id(held), id(rows)))
+        if known is None:
+            found = [[((rank.blocks, rank.num_neighbours), self._share(held, rank)) for rank in row] for row in rows]
+            known = self._shares_of_rows[id(held), id(rows)] = held, rows, found
+        return known[2]
 
     def _share(self, held: RankBytes, rank: Held) -> RankShares:
         found = self._shares.get((held, rank))
@@ -160,7 +182,11 @@ class LeastMemory:
                 sharding: _Skeletons({}, self._skeleton(strategy, sharding, mean).standing)
                 for sharding in self._shardings(strategy)
             }
-            found = self._known[key] = _BySharding(kinds, _Skeletons({}, min(each.mean for each in kinds.values())))
+            least = _Skeletons({}, min(each.mean for each in kinds.values()))
+            found = self._known[key] = _BySharding(kinds, least, {})
+        if id(rows) in found.rows:
+            return found
+        found.rows[id(rows)] = rows
         for row in rows:
             for rank in row:
                 if (rank.blocks, rank.num_neighbours) not in found.least.ranks:
@@ -243,17 +269,20 @@ class LeastMemory:
         )
 
 
-def _least_bytes(
-    rows: Sequence[Sequence[tuple[Counts, int, RankShares]]], size: int, skeletons: _Skeletons, capacity: float
-) -> float:
+def _least_bytes(rows: _RowShares, size: int, skeletons: _Skeletons, capacity: float) -> float:
     """Of the fullest rank of the row in which that has least."""
     ranks, mean = skeletons
     least = math.inf
     for row in rows:
         most = mean
-        for blocks, neighbours, shares in row:
-            most = max(most, shares.peak_bytes(size, ranks[blocks, neighbours], capacity))
-        least = min(least, most)
+        for rank, shares in row:
+            peak = shares.peak_bytes(size, ranks[rank], capacity)
+            if peak > most:
+                most = peak
+                if most >= least:
+                    break
+        else:
+            least = min(least, most)
     return least - _ROUNDING
 
 

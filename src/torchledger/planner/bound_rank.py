@@ -49,7 +49,8 @@ class Computing(NamedTuple):
             shown += sent.attention.shown_s(self.attention_s, drag)
         if sent.matmul.seconds:
             shown += sent.matmul.shown_s(self.matmul_s, drag)
-        return max(self.device_s + shown, self.host_s)
+        device_s = self.device_s + shown
+        return device_s if device_s > self.host_s else self.host_s  # noqa: FURB136 (`max` takes twice as long)
 
 
 class Rank(NamedTuple):

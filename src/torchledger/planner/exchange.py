@@ -131,7 +131,8 @@ def layer_exchanges(
     if is_moe:
         routed = routed and strategy.sequence_parallel
         sent = _expert(spec, recipe, strategy, element_bytes, is_routed=routed, once=dispatches_once)
-        found.extend(replace(each, is_hidden=hides_dispatch and each.cause == "expert") for each in sent)
+        hidden = (replace(each, is_hidden=True) if each.cause == "expert" else each for each in sent)
+        found.extend(hidden if hides_dispatch else sent)
     return tuple(found)
 
 

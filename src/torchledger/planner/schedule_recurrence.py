@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
+from typing import NamedTuple, get_args
 
 from torchledger.planner.schedule_cost import StageCosts
-from torchledger.planner.schedule_order import Neighbours, Piece, neighbours, order
+from torchledger.planner.schedule_order import PieceKind, neighbours, order
 from torchledger.spec.strategy import Schedule
 
 _NOTHING, _NOWHERE = 0, 1  # places of what is there from the start, and of what nobody waits for
@@ -99,43 +101,81 @@ def _seconds(costs: StageCosts, rank: int, pieces: Sequence[tuple[str, int]]) ->
     return total_s
 
 
+class _Hop(NamedTuple):
+    """Where the messages of one kind of piece of a rank are, by the place of that of micro-batch 0; 0 for none.
+
+    Attributes:
+        needs: what it waits for.
+        gives: what it hands on.
+        to: the rank that gets it.
+        link: over which.
+    """
+
+    needs: int
+    gives: int
+    to: int
+    link: int
+
+
 @lru_cache(maxsize=128)
 def _program(schedule: Schedule, num_stages: int, num_chunks: int, num_micro_batches: int) -> _Program:
     orders = order(schedule, num_stages, num_chunks, num_micro_batches)
-    before, after = neighbours(schedule, num_stages, num_chunks)
-    places: dict[tuple[int, bool, int, int], int] = {}  # messages: to whom, forward or backward, chunk, micro-batch
-    links: dict[tuple[int, int], int] = {}
+    hops, num_places, num_links = _hops(schedule, num_stages, num_chunks, num_micro_batches)
+    there = bytearray(num_places)
     work: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+    there[_NOTHING] = True
     turns = []
     position, ranks = [0] * num_stages, list(range(num_stages))
     while ranks:
         rank = ranks.pop()
-        for turn in orders[rank][position[rank] :]:
-            needs = [
-                (rank, piece.what == "forward", piece.chunk, piece.micro_batch)
-                for piece in turn
-                if (rank, piece.chunk) in _sources(piece, before, after)
-            ]
-            if any(need not in places for need in needs):
+        own, mine = hops[rank], orders[rank]
+        for at in range(position[rank], len(mine)):
+            turn = mine[at]
+            what, chunk, micro_batch = turn[0]
+            needs, gives, to, link = own[what, chunk]
+            one = needs + micro_batch if needs else _NOTHING
+            other, second, link_second, to_second = _NOTHING, _NOWHERE, 0, rank
+            key: tuple[tuple[str, int], ...] = ((what, chunk),)
+            if len(turn) > 1:
+                ((what, chunk, micro_batch_second),) = turn[1:]
+                needs, second, to_second, link_second = own[what, chunk]
+                other = needs + micro_batch_second if needs else _NOTHING
+                second = second + micro_batch_second if second else _NOWHERE
+                key = (*key, (what, chunk))
+            if not (there[one] and there[other]):
+                position[rank] = at
                 break
-            gives: list[tuple[int, int]] = []
-            for piece in turn:
-                place = _sources(piece, after, before).get((rank, piece.chunk))
-                if place is not None:
-                    message = (place[0], piece.what == "forward", place[1], piece.micro_batch)
-                    link = links.setdefault((rank, place[0]), len(links))
-                    gives.append((places.setdefault(message, len(places) + 2), link))
-                    ranks.append(place[0])
-            key = (rank, tuple((piece.what, piece.chunk) for piece in turn))
-            one, other = ([places[need] for need in needs] + [_NOTHING] * 2)[:2]
-            first, second = (gives + [(_NOWHERE, 0)] * 2)[:2]
-            turns.append((rank, work.setdefault(key, len(work)), one, other, *first, *second))
-            position[rank] += 1
-    return _Program(tuple(work), tuple(turns), len(places) + 2, len(links) + 1)
+            first = gives + micro_batch if gives else _NOWHERE
+            for place, receiver in ((first, to), (second, to_second)):
+                if place != _NOWHERE:
+                    there[place] = True
+                    ranks.append(receiver)
+            turns.append((rank, work.setdefault((rank, key), len(work)), one, other, first, link, second, link_second))
+        else:
+            position[rank] = len(mine)
+    return _Program(tuple(work), tuple(turns), num_places, num_links)
 
 
-def _sources(piece: Piece, before: Neighbours, after: Neighbours) -> Neighbours:
-    """Where the input of a piece comes from. Its result goes to where the two are swapped."""
-    if piece.what == "weight gradient":
-        return {}
-    return before if piece.what == "forward" else after
+def _hops(
+    schedule: Schedule, num_stages: int, num_chunks: int, num_micro_batches: int
+) -> tuple[list[dict[tuple[str, int], _Hop]], int, int]:
+    """Of each rank its pieces by kind and chunk, and the numbers of places and of links."""
+    before, after = neighbours(schedule, num_stages, num_chunks)
+    links: dict[tuple[int, int], int] = {}
+
+    def place(rank: int, chunk: int, *, is_forward: bool) -> int:
+        return 2 + ((rank * num_chunks + chunk) * 2 + is_forward) * num_micro_batches
+
+    hops: list[dict[tuple[str, int], _Hop]] = [{} for _ in range(num_stages)]
+    for rank, chunk in product(range(num_stages), range(num_chunks)):
+        for what in get_args(PieceKind):
+            is_forward = what == "forward"
+            sources, results = (before, after) if is_forward else (after, before)
+            needs = gives = to = link = 0
+            if what != "weight gradient" and (rank, chunk) in sources:
+                needs = place(rank, chunk, is_forward=is_forward)
+            if what != "weight gradient" and (rank, chunk) in results:
+                to, its = results[rank, chunk]
+                gives, link = place(to, its, is_forward=is_forward), links.setdefault((rank, to), len(links))
+            hops[rank][what, chunk] = _Hop(needs, gives, to, link)
+    return hops, place(num_stages, 0, is_forward=False), len(links) + 1

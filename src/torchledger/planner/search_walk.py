@@ -318,7 +318,10 @@ class Walk:
             return
         for order in node.orders:
             strategy = self._grid.strategy(opened.split, size, shape, order)
-            if self._is_cut(costs.least_of_shape(strategy, shape.recompute, (order,)), costs, below, _ACTIVATIONS):
+            alone = len(node.orders) > 1  # of one order the node's own bound is that
+            if alone and self._is_cut(
+                costs.least_of_shape(strategy, shape.recompute, (order,)), costs, below, _ACTIVATIONS
+            ):
                 continue
             least = costs.least_of_order(strategy, shape.recompute)
             if not self._is_cut(least, costs, below, _ACTIVATIONS):
