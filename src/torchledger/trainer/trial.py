@@ -42,7 +42,9 @@ class Trial:
     def of(cls, spec: ModelSpec, recipe: Recipe, device: torch.device, vocab_size: int = SMALL_VOCABULARY) -> "Trial":
         """One for this model and recipe; its first dense layer stands for all, and its head has so many tokens."""
         with device:
-            tokens = torch.zeros(recipe.micro_batch_size, recipe.sequence_length, dtype=torch.int64)
+            # each id in turn: a compiled embedding's gradient adds up rows, and one row for all would wait for itself
+            ids = torch.arange(recipe.micro_batch_size * recipe.sequence_length) % vocab_size
+            tokens = ids.view(recipe.micro_batch_size, recipe.sequence_length)
             model = build_model(one_layer(spec, vocab_size), replace(recipe, trainable=(), load_balance=0.0))
         for parameter in model.parameters():
             nn.init.constant_(parameter, 0.01)
