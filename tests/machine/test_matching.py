@@ -144,3 +144,11 @@ def test_letters_of_other_alphabets_are_letters(name):
         parse_cluster(f"{name}x8")
     assert match("NVIDIA® H100–SXM™") == match("h100-sxm")
     assert parse_cluster("8×h100").num_chips == 8
+
+
+@pytest.mark.parametrize("name", ["h!100", "h100'", "h100;", "a100=80gb", "h100~sxm"])
+def test_signs_that_are_in_no_name_are_not_passed_over(name):
+    """A mistyped sign is a part of the word it is in, which no chip has; the error says which names are close."""
+    assert match(name) is None
+    with pytest.raises(UnknownChip, match=r"close names: .*100"):
+        parse_cluster(f"{name}x8")

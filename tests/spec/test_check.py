@@ -101,6 +101,12 @@ def test_all_mistakes_are_told_at_once():
     ]
 
 
+def test_impossible_sizes_hide_no_mistake_that_stands_by_itself():
+    """No head and a negative dropout are both told; whether 64 is divisible by no heads is not."""
+    spec = replace(SPEC, attention=AttentionSpec(0), dropout=-0.5, norm=NormSpec(epsilon=0.0))
+    assert [path for path, _ in check.mistakes(spec)] == ["attention.num_heads", "dropout", "norm.epsilon"]
+
+
 def test_one_mistake_is_one_line():
     """A single mistake stands on one line, with the model's name and what would do."""
     with pytest.raises(SpecError, match=r"^small: attention.num_key_value_heads: 3 does not divide num_heads 4; .*$"):

@@ -10,8 +10,9 @@ from torchledger.machine.chip import Chip
 _MARKS = re.compile(r"\((?:r|tm|c)\)|@.*$")  # "Intel(R) Xeon(R) ... CPU @ 2.00GHz"
 _CORES = re.compile(r"(\d+)[ -]cores?\b")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(gib|gb|g)\b")
-# letters of other alphabets are letters: nothing is called `hé100`; signs and dashes stand between words
-_WORD = re.compile(r"(?:[a-z0-9.+]|[^\x00-\x7f\s®™©℠×·\u2010-\u2015\u2212])+")
+# letters of other alphabets are letters, and so are signs that are in no name: nothing is called `hé100` or `h!100`;
+# dashes, brackets and the like stand between words
+_WORD = re.compile(r"(?:[a-z0-9.+!?#$%^&~=|<>;\"'`\\{}]|[^\x00-\x7f\s®™©℠×·\u2010-\u2015\u2212])+")
 _SIZE_WORD = re.compile(r"(\d+(?:\.\d+)?)(gib|gb)")
 
 # A driver never reports more than the printed number of GiB, and keeps at most a tenth for itself and for ECC:
@@ -26,8 +27,8 @@ def words(text: str) -> tuple[str, ...]:
     ('nvidia', 'a100', 'sxm4', '80gb')
     >>> words("H100 95.04 GiB"), words("GH200 144G HBM3e"), words("Intel(R) Xeon(R) Platinum 8480+")
     (('h100', '95.04gib'), ('gh200', '144gb', 'hbm3e'), ('intel', 'xeon', 'platinum', '8480+'))
-    >>> words("hé100"), words("日 H100™")
-    (('hé100',), ('日', 'h100'))
+    >>> words("hé100"), words("日 H100™"), words("h!100"), words("A100_80GB [PCIe]")
+    (('hé100',), ('日', 'h100'), ('h!100',), ('a100', '80gb', 'pcie'))
     """
     text = _MARKS.sub(" ", text.lower())
     text = _CORES.sub(r"\1core", text)

@@ -162,7 +162,8 @@ def _training(shares: Mapping[str, float], mtbf_s: float, restart_s: float, writ
     if left < _LEAST_TRAINING:
         raise PlanError(
             f"a failure every {format_duration(mtbf_s)}, restarts of {format_duration(restart_s)} and checkpoints of"
-            f" {format_duration(write_s)} leave no time to train: --failure-every, --restart-time or --checkpoint-time"
+            f" {format_duration(write_s)} leave no time to train: fewer chips or a smaller model, or say what"
+            " else is known (--failure-every, --restart-time, --checkpoint-time; --goodput in place of all)"
         )
     return left
 

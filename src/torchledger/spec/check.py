@@ -20,15 +20,10 @@ def mistakes(spec: ModelSpec) -> list[Mistake]:
     >>> mistakes(ModelSpec("odd", 100, 64, 2, 30, AttentionSpec(num_heads=4), MlpSpec(64)))
     [('hidden_size', '30 is not divisible by num_heads 4; give attention.head_size, or heads that divide it')]
     """
-    sizes = list(_sizes(spec))
-    # A zero size makes every division below meaningless, so the sizes are told first.
-    return sizes or [
-        *_attention(spec),
-        *_position(spec),
-        *_norm(spec),
-        *_embedding(spec),
-        *_mixture(spec),
-    ]
+    sizes, values = list(_sizes(spec)), [*_values(spec), *_norm(spec)]
+    if sizes:  # what divides by sizes or compares them says nothing where one of them is impossible
+        return sizes + values
+    return [*_attention(spec), *_position(spec), *values, *_embedding(spec), *_mixture(spec)]
 
 
 def require(spec: ModelSpec) -> None:
@@ -98,12 +93,17 @@ def _sizes(spec: ModelSpec) -> Iterator[Mistake]:
 def _attention(spec: ModelSpec) -> Iterator[Mistake]:
     attention = spec.attention
     yield from _latent(spec) if attention.kind == "latent" else _heads(spec)
-    for index, window in enumerate(attention.window_pattern):
-        if window < 0:
-            yield f"attention.window_pattern[{index}]", f"must be at least 0 (0 is full attention), is {window}"
     if len(attention.window_pattern) > spec.num_layers:
         length = len(attention.window_pattern)
         yield "attention.window_pattern", f"has {length} entries for {spec.num_layers} layers; give at most one each"
+
+
+def _values(spec: ModelSpec) -> Iterator[Mistake]:
+    """Windows, caps and dropouts, each by itself."""
+    attention = spec.attention
+    for index, window in enumerate(attention.window_pattern):
+        if window < 0:
+            yield f"attention.window_pattern[{index}]", f"must be at least 0 (0 is full attention), is {window}"
     for name, value in (
         ("attention.logit_soft_cap", attention.logit_soft_cap),
         ("attention.scale", attention.scale),
