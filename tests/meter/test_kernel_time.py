@@ -59,6 +59,45 @@ def test_operands_are_taken_in_turn(monkeypatch):
         assert len(made) == num_sets
 
 
+def test_operands_that_no_cache_holds_are_made_once(monkeypatch):
+    """A kernel on 1,024 bytes has one set of operands where caches hold less: two of Adam may not fit."""
+    made = []
+    real = kernel_time.real_arguments
+    monkeypatch.setattr(kernel_time, "real_arguments", lambda signature: made.append(signature) or real(signature))
+    x = torch.zeros(256)
+    with Recorder() as recorder:
+        _ = x * x
+    signatures = [call.signature for call in recorder.trace().calls]
+    for pool_bytes, num_sets in ((1024, 1), (1025, 2)):
+        made.clear()
+        monkeypatch.setattr(kernel_time, "POOL_BYTES", pool_bytes)
+        kernel_seconds(signatures, budget_s=0.0, pool_bytes=pool_bytes)
+        assert len(made) == num_sets
+
+
+def _products():
+    """Calls of a product of 16x16 and of one of 4x4, the larger first."""
+    with Recorder() as recorder:
+        for size in (16, 4):
+            _ = torch.ones(size, size) @ torch.ones(size, size)
+    return [call.signature for call in recorder.trace().calls if call.signature.op == "aten.mm.default"]
+
+
+def test_what_would_take_longer_than_is_left_is_left_out():
+    """A second a row, and run twice at least: 4 rows go into 10 s and 16 do not, both into 100 s, neither into 1 s."""
+    rows = lambda line: float(dict(line.shape)["m"])  # noqa: E731  # a rate of one line
+    for total_s, sizes in ((10.0, [4]), (100.0, [4, 16]), (1.0, [])):
+        timed = kernel_seconds(_products(), budget_s=0.0, pool_bytes=0, total_s=total_s, likely_s=rows)
+        assert [dict(line.shape)["m"] for line, _ in timed] == sizes
+
+
+def test_what_a_call_likely_takes_is_that_of_its_lines():
+    """Before a kernel runs it is known which lines it has: their bytes are those of the trace, call by call."""
+    trace = _recorded(torch.bfloat16)
+    told = [kernel_time._likely_s(call.signature, lambda line: line.work.bytes_moved) for call in trace.calls]
+    assert sum(told) == sum(line.work.bytes_moved * line.times for line in trace.ledger)
+
+
 def test_what_zeros_cannot_stand_in_for_is_left_out():
     """Of zero probabilities nothing can be drawn: that line has no time, and the product beside it has one."""
     weights = torch.ones(4, 4)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import torch
 
 from torchledger.cli.looked import look
+from torchledger.ledger import Ledger
 from torchledger.meter import kernel_seconds
 from torchledger.planner import Rates, StepTime, step_time
 from torchledger.spec import AttentionSpec, MlpSpec, ModelSpec, Recipe
@@ -41,7 +42,11 @@ def pace(
     ledger = trace.ledger.folded()
     if not times_kernels:
         return step_time(ledger, rates)
-    timed = kernel_seconds((call.signature for call in trace.calls), on_progress=on_progress)
+    timed = kernel_seconds(
+        (call.signature for call in trace.calls),
+        likely_s=lambda line: step_time(Ledger.of((line,)), rates).step_s,
+        on_progress=on_progress,
+    )
     host_s = _host_s(recipe)
     found = step_time(ledger, rates, timed=[(line, seconds and seconds + host_s) for line, seconds in timed])
     words = f"Python and autograd take {host_s * 1e6:.1f} µs an operation, measured on a step of next to nothing"
