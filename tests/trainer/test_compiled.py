@@ -143,6 +143,24 @@ def test_a_graph_that_takes_minutes_to_compile_is_not_made(tiny, monkeypatch):
     assert choice.reasons[-1].endswith("and all layers about 200 s to compile")
 
 
+@pytest.mark.parametrize(("broken", "what"), [("layers", "no"), ("model", "layers")])
+def test_a_compiler_that_fails_in_a_probe_fails_no_run(tiny, monkeypatch, broken, what):
+    """`auto` leaves as it is what the compiler cannot do, and says the compiler's first words."""
+
+    def compared(_trial, _first, second):
+        if second == broken:
+            raise RuntimeError("\ninvalid ELF header\nand more")
+        return 1.0, 2.0, 1.0
+
+    monkeypatch.setattr(compiled, "_fault_of_compiler", lambda _: "")
+    monkeypatch.setattr(compiled.Trial, "of", lambda *_, **__: None)
+    monkeypatch.setattr(compiled, "_plain_s", lambda _: 2.0)
+    monkeypatch.setattr(compiled, "_compared", compared)
+    choice = choose_compile("auto", tiny, RECIPE, CPU, is_alone=True)
+    assert choice.what == what
+    assert choice.reasons[-1].endswith(": invalid ELF header")
+
+
 def test_the_probe_runs_for_every_model(any_spec, counted, monkeypatch):
     """A model of one dense layer can be timed whatever the model is, unless all its layers have experts."""
     if all(any_spec.layer(i).is_moe for i in range(any_spec.num_layers)):

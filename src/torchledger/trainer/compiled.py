@@ -92,7 +92,10 @@ def _found(spec: ModelSpec, recipe: Recipe, device: torch.device, num_dense: int
     why_not = why_not or _fault_of_compiler(device)
     if why_not:
         return CompileChoice("no", (f"compile no: {why_not}",))
-    compile_s, plain_s, compiled_s = _compared(trial, "no", "layers")
+    try:
+        compile_s, plain_s, compiled_s = _compared(trial, "no", "layers")
+    except (RuntimeError, ImportError, OSError) as error:  # a run that did not ask for it does not fail of it
+        return CompileChoice("no", (f"compile no: {_first_line(error)}",))
     times = f"a layer takes {plain_s:.2g} s as it is and {1 - compiled_s / plain_s:.0%} less compiled"
     if compiled_s * FASTER >= plain_s or (plain_s - compiled_s) * num_runs <= compile_s:
         return CompileChoice("no", (f"compile no: {times}, and {compile_s:.0f} s to compile",))
@@ -112,7 +115,10 @@ def _or_whole(
     if why_not:
         return "layers", (f"not the model as one graph: {why_not}",)
     trial = Trial.of(spec, recipe, device, vocab_size=spec.vocab_size)
-    compile_s, layers_s, model_s = _compared(trial, "layers", "model")
+    try:
+        compile_s, layers_s, model_s = _compared(trial, "layers", "model")
+    except (RuntimeError, ImportError, OSError) as error:
+        return "layers", (f"not the model as one graph: {_first_line(error)}",)
     compile_s += (spec.num_layers - 1) * compile_layer_s
     gain_s = (layers_s - model_s) * recipe.accumulation_steps * recipe.num_steps
     times = f"one graph of a model of one layer takes {1 - model_s / layers_s:.0%} less than its layer compiled"
@@ -180,9 +186,13 @@ def _fault_of_compiler(device: torch.device) -> str:
     try:
         torch.compile(lambda x: (x + 1).sin(), dynamic=False)(torch.zeros(8, device=device))
     except (RuntimeError, ImportError, OSError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return lines[0] if lines else type(error).__name__
+        return _first_line(error)
     return ""
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
 
 
 def _plain_s(trial: Trial) -> float:
