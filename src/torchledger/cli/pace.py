@@ -22,6 +22,8 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 #: A model whose kernels have next to nothing to do: what a step of it takes, Python and autograd take.
 _IDLE = ModelSpec("idle", 64, 8, 2, 32, AttentionSpec(4), MlpSpec(64))
 _IDLE_STEPS = 40
+_IDLE_S = 1.0  # no more steps after so long, but a few: beside other processes one waits for a core
+_FEWEST_STEPS = 5
 
 
 def pace(
@@ -66,9 +68,10 @@ def _host_s(recipe: Recipe) -> float:
     num_operations: float = sum(line.times for line in trace.ledger.folded() if line.work.bytes_moved)
     with torch.random.fork_rng(devices=[]):
         step, batch = build_step(_IDLE, idle), example_batch(idle)
-        seconds = []
-        for number in range(_IDLE_STEPS):
+        seconds: list[float] = []
+        end = time.perf_counter() + _IDLE_S
+        while len(seconds) < _FEWEST_STEPS or (len(seconds) < _IDLE_STEPS and time.perf_counter() < end):
             begin = time.perf_counter()
-            step(batch, number)
+            step(batch, len(seconds))
             seconds.append(time.perf_counter() - begin)
-    return max(0.0, sorted(seconds)[_IDLE_STEPS // 4] - kernels.step_s) / num_operations
+    return max(0.0, sorted(seconds)[len(seconds) // 4] - kernels.step_s) / num_operations
